@@ -1,0 +1,66 @@
+# Everything runs in .venv, which make creates. Needed beforehand: make, and Python 3.11 or newer.
+# Another Python:   make test PYTHON=/path/to/python3.12
+# More arguments:   make test ARGS='-k logistic'      make bench ARGS='--help'
+
+PYTHON ?= python3
+VENV   ?= .venv
+ARGS   ?=
+
+PIP    := -m pip --disable-pip-version-check --no-input -qq
+PYVER  := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+PYOK   := $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11))' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test lint bench constraints clean python
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.ready-all  ## run the demonstration; its output goes to out/demo
+	$(VENV)/bin/coresetvi demo --out out/demo $(ARGS)
+
+test: $(VENV)/.ready-test  ## run the tests
+	$(VENV)/bin/python -m pytest -n 2 $(ARGS)
+
+lint: $(VENV)/.ready-dev  ## check style, formatting and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
+
+bench: $(VENV)/.ready-test  ## run the benchmarks
+	$(VENV)/bin/python -m benchmarks $(ARGS)
+
+constraints: python  ## resolve .[dev] afresh and rewrite constraints.txt (use Python 3.11)
+	$(PYTHON) -m venv --clear build/constraints
+	build/constraints/bin/python $(PIP) install '.[dev]'
+	build/constraints/bin/python -m pip freeze --exclude coresetvi > build/constraints.txt
+	{ echo '# The exact versions that .[dev] resolved to on Python $(PYVER). Rewrite: make constraints'; \
+	  cat build/constraints.txt; } > constraints.txt
+	rm -rf build/constraints build/constraints.txt
+
+clean:  ## remove .venv, the caches, build products and out/demo
+	rm -rf $(VENV) build dist out/demo .pytest_cache .ruff_cache
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Is $(PYTHON) there, and new enough?
+python:
+	@test -n '$(PYVER)' || { echo "coresetvi: '$(PYTHON)' does not run; name a Python 3.11 or newer with PYTHON=/path/to/python3." >&2; exit 1; }
+	@test '$(PYOK)' = True || { echo "coresetvi: '$(PYTHON)' is Python $(PYVER), but 3.11 or newer is needed; name one with PYTHON=/path/to/python3." >&2; exit 1; }
+
+# The environment, once per Python version: one that make built for another version is cleared.
+$(VENV)/.python-$(PYVER): | python
+	@echo "creating $(VENV) with Python $(PYVER)"
+	@if ls $(VENV)/.python-* >/dev/null 2>&1; then $(PYTHON) -m venv --clear $(VENV); else $(PYTHON) -m venv $(VENV); fi
+	@touch $@
+
+# The package (editable) with one of its extras; again only if pyproject.toml or constraints.txt changed.
+# dev includes test, and test includes all, so a larger extra marks the smaller ones as ready too.
+covers-all  := all
+covers-test := all test
+covers-dev  := all test dev
+
+$(VENV)/.ready-%: $(VENV)/.python-$(PYVER) pyproject.toml constraints.txt
+	@echo "installing coresetvi[$*] into $(VENV) (a minute or two)"
+	@$(VENV)/bin/python $(PIP) install -c constraints.txt -e '.[$*]'
+	@touch $(foreach extra,$(covers-$*),$(VENV)/.ready-$(extra))

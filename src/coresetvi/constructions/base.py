@@ -1,0 +1,54 @@
+"""What the loop in `fit.py` may ask of a construction.
+
+A construction is frozen configuration: no data, no key. `setup` settles what was left to choose and gathers
+the arrays that stay the same during a fit; `start`, `step` and `extract` are the fit itself. Adding a method
+means adding a class with these four functions; the loop is not edited.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, PRNGKeyArray
+
+from ..data import Dataset
+from ..families import Family, Psi
+from ..models.base import Model
+from ..outer import Info
+
+State = Any  # a pytree of arrays: what the next step needs
+
+
+class Problem(eqx.Module):
+    """What does not change during a fit."""
+
+    model: Model
+    data: Dataset
+    family: Family
+
+
+class Construction(eqx.Module):
+    """Frozen configuration of one way to make a coreset and its posterior."""
+
+    @abc.abstractmethod
+    def setup(self, model: Model, data: Dataset, key: PRNGKeyArray) -> tuple["Construction", Problem]:
+        """This construction with every open choice settled, and the fit's constants."""
+
+    @abc.abstractmethod
+    def start(self, problem: Problem, key: PRNGKeyArray) -> State:
+        """The state before the first step (on the host, once a trial)."""
+
+    @abc.abstractmethod
+    def step(
+        self, problem: Problem, state: State, index: Array, scale: Array, key: PRNGKeyArray
+    ) -> tuple[State, Info]:
+        """One step; `scale` is the learning-rate factor of the schedule. Pure, jitted by the loop."""
+
+    @abc.abstractmethod
+    def extract(self, problem: Problem, state: State) -> tuple[Dataset, Psi]:
+        """The coreset and the parameters of r."""
+
+    @property
+    @abc.abstractmethod
+    def default_steps(self) -> int:
+        """Most steps an automatic fit takes."""

@@ -1,0 +1,138 @@
+"""Yardsticks: r fitted to all the data, or to a random subset, without learning any point."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from ..config import register
+from ..coreset import make_frame, start_leaves
+from ..data import Dataset
+from ..errors import InputError
+from ..families import Family, FullRank, MeanField, Psi
+from ..inner import InnerInfo, check_positive
+from ..likelihood_sums import log_likelihood_sums
+from ..models.base import Model
+from ..outer import describe
+from ..start import start_family
+from ..weights import Fixed
+from .base import Construction, Problem
+from .gradient import whole_or_batch
+
+
+# Stochastic gradients of a full covariance are reliable up to about this many parameters.
+FULL_RANK_DIM = 32
+
+
+class VariationalState(eqx.Module):
+    """`points` is what r is fitted to; it never changes."""
+
+    points: Dataset
+    psi: Psi
+    optimizer: optax.OptState
+
+
+def variational_step(problem, state, scale, key, learning_rate, num_samples, batch_size):
+    """One Adam step of ordinary variational inference (Eq. 2), in the family's tangent coordinates."""
+    model, family, points = problem.model, problem.family, state.points
+    batch_key, noise_key = jax.random.split(key)
+    batch = points.batch(batch_key, min(batch_size, len(points)))
+    factor = len(points) / len(batch)
+
+    def loss_of(tangent):
+        psi = family.move(state.psi, tangent)
+        thetas, proposal = family.draw(psi, noise_key, num_samples, model.dim)
+        data = factor * log_likelihood_sums(model, thetas, batch)
+        prior = jax.vmap(model.log_prior)(thetas)
+        return -jnp.mean(data + prior - proposal), (data, prior, proposal)
+
+    zero = family.zero(state.psi)
+    (loss, (data, prior, proposal)), gradient = jax.value_and_grad(loss_of, has_aux=True)(zero)
+    updates, opt_state = optax.scale_by_adam(b2=0.99).update(gradient, state.optimizer)
+    tangent = jax.tree.map(lambda u: -learning_rate * scale * u, updates)
+    state = VariationalState(points, family.move(state.psi, tangent), opt_state)
+    inner = InnerInfo(optax.tree.norm(gradient), jnp.asarray(1), jnp.asarray(True))
+    return state, describe(loss, data, data, prior, proposal, inner)
+
+
+@register
+class FullVI(Construction):
+    """Variational inference on all the data: what every coreset is measured against."""
+
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int = 32
+    batch_size: int | None = None
+
+    def __check_init__(self):
+        check_positive(self, "learning_rate", "num_samples")
+
+    @property
+    def default_steps(self):
+        return 3000
+
+    def setup(self, model, data, key):
+        family = self.family or default_family(model)
+        batch_size = min(self.batch_size or whole_or_batch(data), len(data))
+        settled = FullVI(family, self.learning_rate, self.num_samples, batch_size)
+        return settled, Problem(model, data, family)
+
+    def start(self, problem, key):
+        return start_variational(problem, problem.data, key)
+
+    def step(self, problem, state, index: Array, scale, key):
+        return variational_step(
+            problem, state, scale, key, self.learning_rate, self.num_samples, self.batch_size
+        )
+
+    def extract(self, problem, state):
+        return state.points, state.psi
+
+
+@register
+class RandomSubset(Construction):
+    """Variational inference on a random subset, each of its `size` points weighing N/M."""
+
+    size: int
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int = 32
+
+    def __check_init__(self):
+        check_positive(self, "learning_rate", "num_samples")
+        if self.size < 1:
+            raise InputError(f"size must be at least 1, not {self.size}.")
+
+    @property
+    def default_steps(self):
+        return 3000
+
+    def setup(self, model, data, key):
+        family = self.family or default_family(model)
+        settled = RandomSubset(self.size, family, self.learning_rate, self.num_samples)
+        return settled, Problem(model, data, family)
+
+    def start(self, problem, key):
+        points_key, theta_key = jax.random.split(key)
+        frame = make_frame(problem.data, Fixed(), frozenset(), problem.model.num_classes)
+        leaves, indices = start_leaves(frame, problem.data, self.size, "subset", points_key)
+        return start_variational(problem, frame.build(leaves, indices), theta_key)
+
+    def step(self, problem, state, index, scale, key):
+        return variational_step(problem, state, scale, key, self.learning_rate, self.num_samples, self.size)
+
+    def extract(self, problem, state):
+        return state.points, state.psi
+
+
+def default_family(model: Model) -> Family:
+    """A full covariance where a few draws can still estimate it: a diagonal one is a ceiling."""
+    return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
+
+
+def start_variational(problem: Problem, points: Dataset, key) -> VariationalState:
+    """r at its start on `points`."""
+    psi = start_family(problem.family, problem.model, points, key)
+    zero = problem.family.zero(psi)
+    return VariationalState(points, psi, optax.scale_by_adam(b2=0.99).init(zero))

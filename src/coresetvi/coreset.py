@@ -1,0 +1,181 @@
+"""The coreset as something to optimise: raw numbers in convenient units, and where they start.
+
+Raw leaves are a dictionary: `x` locations in standardised units, `y` labels (class logits or standardised
+values when learned, the labels themselves when not), `weights` raw numbers of the weight map, `total` the log
+of the factor alpha. `learn` says which of them an optimiser moves; the rest are carried along unchanged.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .data import Dataset
+from .errors import InputError
+from .weights import WeightMap
+
+LEARNABLE = ("x", "y", "weights", "total")
+STARTS = ("subset", "noise")
+# Hard labels start as soft ones with this log-odds: 98 % certain of two classes, still with a slope to learn.
+LABEL_LOGIT = 4.0
+
+Leaves = dict[str, Array]
+
+
+class Frame(eqx.Module):
+    """Units of the raw leaves: what turns them into a weighted data set."""
+
+    weight_map: WeightMap
+    num_classes: int | None
+    soft_labels: bool
+    learned_values: bool
+    columns: tuple[str, ...] | None
+    target: str | None
+    mean: Array
+    scale: Array
+    y_mean: Float[Array, ""]
+    y_scale: Float[Array, ""]
+    total: Float[Array, ""]
+
+    def build(self, leaves: Leaves, indices: Array | None = None) -> Dataset:
+        """The weighted (pseudo-)points that the raw leaves stand for."""
+        y: Any = leaves.get("y")
+        if self.soft_labels:
+            y = jax.nn.softmax(y, axis=-1)
+        elif self.learned_values and y is not None:
+            y = self.y_mean + self.y_scale * y
+        weights = self.weight_map(leaves["weights"], self.total) * jnp.exp(leaves["total"])
+        return Dataset(
+            self.mean + self.scale * leaves["x"],
+            y,
+            weights,
+            columns=self.columns,
+            target=self.target,
+            indices=indices,
+        )
+
+    def project(self, leaves: Leaves) -> Leaves:
+        """Leaves with the weight map's constraint enforced."""
+        return {
+            name: self.weight_map.project(leaf) if name == "weights" else leaf
+            for name, leaf in leaves.items()
+        }
+
+
+def make_frame(data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_classes: int | None) -> Frame:
+    """Units from the data: column means and scales, total weight."""
+    mean, scale = data.scale()
+    y_mean, y_scale = jnp.zeros(()), jnp.ones(())
+    learns_labels = "y" in learn and data.y is not None
+    if learns_labels and num_classes is None:
+        labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
+        center = np.average(labels, weights=weights)
+        spread = np.sqrt(np.average((labels - center) ** 2, weights=weights))
+        y_mean = jnp.asarray(center, dtype=data.x.dtype)
+        y_scale = jnp.asarray(spread if spread > 0 else 1.0, dtype=data.x.dtype)
+    return Frame(
+        weight_map=weight_map,
+        num_classes=num_classes,
+        soft_labels=learns_labels and num_classes is not None,
+        learned_values=learns_labels and num_classes is None,
+        columns=data.columns,
+        target=data.target,
+        mean=jnp.asarray(mean, dtype=data.x.dtype),
+        scale=jnp.asarray(scale, dtype=data.x.dtype),
+        y_mean=y_mean,
+        y_scale=y_scale,
+        total=data.total_weight,
+    )
+
+
+def start_leaves(
+    frame: Frame, data: Dataset, size: int, start: str, key: PRNGKeyArray
+) -> tuple[Leaves, Array | None]:
+    """Raw leaves of the starting coreset, and the rows they came from (None for noise)."""
+    if start not in STARTS:
+        raise InputError(f"init must be one of {', '.join(STARTS)}, not {start!r}.")
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    if start == "subset":
+        rows = stratified_rows(data, size, frame, generator)
+        chosen = data.take(rows)
+        x, y, indices = chosen.x, chosen.y, chosen.indices
+        x = (x - frame.mean) / frame.scale
+    else:
+        x = jnp.asarray(generator.standard_normal((size, *data.x.shape[1:])), dtype=data.x.dtype)
+        y, indices = even_labels(data, size, frame.num_classes), None
+    leaves: Leaves = {"x": x, "total": jnp.zeros((), dtype=x.dtype)}
+    leaves["weights"] = frame.weight_map.init(start_weights(data, y, frame.num_classes, size), frame.total)
+    if y is not None:
+        if frame.soft_labels:
+            leaves["y"] = LABEL_LOGIT * jax.nn.one_hot(y, frame.num_classes or 0, dtype=x.dtype)
+        elif frame.learned_values:
+            leaves["y"] = (y - frame.y_mean) / frame.y_scale
+        else:
+            leaves["y"] = y
+    return leaves, indices
+
+
+def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random.Generator) -> np.ndarray:
+    """Random rows without replacement, every class represented.
+
+    Classes get equal numbers when the weights can make up for it, else numbers in proportion to their weight.
+    """
+    weights = np.asarray(data.weights, dtype=np.float64)
+    available = int(np.count_nonzero(weights))
+    if size > available:
+        raise InputError(
+            f"size is {size}, but the data have only {available} rows with weight; "
+            'choose a smaller size or init="noise".'
+        )
+    if frame.num_classes is None or data.y is None:
+        return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
+    labels = np.asarray(data.y)
+    classes = [c for c in range(frame.num_classes) if np.any(weights[labels == c] > 0)]
+    mass = np.array([weights[labels == c].sum() for c in classes])
+    counts = np.array([np.count_nonzero(weights[labels == c]) for c in classes])
+    share = np.full(len(classes), 1.0) if frame.weight_map.learnable else mass
+    rows = []
+    for label, number in zip(classes, allocate(size, share, counts), strict=True):
+        members = np.flatnonzero((labels == label) & (weights > 0))
+        chance = weights[members] / weights[members].sum()
+        rows.append(generator.choice(members, number, replace=False, p=chance))
+    return np.concatenate(rows)
+
+
+def allocate(size: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Whole numbers that add up to `size`, near `share`, at most `most`, at least 1 where there is room.
+
+    >>> allocate(5, np.array([1.0, 1.0]), np.array([1, 9]))
+    array([1, 4])
+    """
+    numbers = np.zeros(len(share), dtype=int)
+    for _ in range(size):
+        # The class furthest below its share is served next; an empty one before all others.
+        need = np.where(numbers < most, share / (numbers + 0.5), -1.0)
+        need = np.where((numbers == 0) & (most > 0), need + 2.0 * share.sum() * (size + 1), need)
+        numbers[np.argmax(need)] += 1
+    return numbers
+
+
+def even_labels(data: Dataset, size: int, num_classes: int | None) -> Array | None:
+    """Labels for points that are not data: classes split evenly, values at even quantiles."""
+    if data.y is None:
+        return None
+    if num_classes is not None:
+        return jnp.arange(size) % num_classes
+    levels = (np.arange(size) + 0.5) / size
+    return jnp.asarray(np.quantile(np.asarray(data.y), levels), dtype=data.x.dtype)
+
+
+def start_weights(data: Dataset, y: Array | None, num_classes: int | None, size: int) -> Array:
+    """Weights with which every class of the coreset weighs what it weighs in the data."""
+    total = data.total_weight
+    if y is None or num_classes is None:
+        return jnp.full(size, 1.0, dtype=data.x.dtype) * (total / size)
+    mass = jnp.zeros(num_classes).at[data.y].add(data.weights)
+    count = jnp.zeros(num_classes).at[y].add(1.0)
+    weights = (mass / jnp.maximum(count, 1.0))[y]
+    return (weights * (total / jnp.sum(weights))).astype(data.x.dtype)

@@ -1,0 +1,215 @@
+"""Variational families r(theta; psi): how draws are made and scored.
+
+A family is configuration; its parameters `psi` are a separate pytree. Solvers never add numbers to `psi`
+directly. They move in *tangent* coordinates, where 0 means "stay" and 1 means "about one posterior standard
+deviation": `psi_new = family.move(psi, tangent)`. In those coordinates the inner problem has a Hessian close
+to the identity whatever the units of the data, which is what makes columns in scales from 1e-6 to 1e6 work
+and lets one learning rate serve every model.
+"""
+
+import abc
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from .config import register
+
+Psi = Any  # a pytree of arrays, opaque outside its family
+
+LOG_TWO_PI = math.log(2.0 * math.pi)
+
+
+def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s d"]:
+    """Standard normal noise in antithetic pairs, with exact first and second moments where possible.
+
+    Every odd moment of the sample is exactly zero; when there are more pairs than dimensions the sample
+    covariance is made exactly the identity as well. A Gaussian target then has no Monte-Carlo error at all,
+    and a nearly Gaussian one only that of its third and fourth moments.
+
+    >>> import jax
+    >>> float(abs(draw_noise(jax.random.key(0), 64, 3).mean()).max()) < 1e-6
+    True
+    """
+    pairs = (num_samples + 1) // 2
+    half = jax.random.normal(key, (pairs, dim))
+    if pairs >= 2 * dim:
+        # Fewer pairs than this would whiten noise into a few fixed directions, no longer random.
+        factor = jnp.linalg.cholesky(half.T @ half / pairs)
+        half = jax.scipy.linalg.solve_triangular(factor, half.T, lower=True).T
+    return jnp.concatenate([half, -half])[:num_samples]
+
+
+class Family(eqx.Module):
+    """What every family offers. `noise` is standard normal of size `noise_dim(dim)`."""
+
+    @abc.abstractmethod
+    def init(self, mean: Float[Array, " d"], scale: Float[Array, " d"]) -> Psi:
+        """Parameters of the member with this mean and these independent standard deviations."""
+
+    @abc.abstractmethod
+    def sample_and_log_prob(
+        self, psi: Psi, noise: Float[Array, " k"]
+    ) -> tuple[Float[Array, " d"], Float[Array, ""]]:
+        """theta = psi applied to noise, and log r(theta; psi), in one pass."""
+
+    @abc.abstractmethod
+    def log_prob(self, psi: Psi, theta: Float[Array, " d"]) -> Float[Array, ""]:
+        """log r(theta; psi) at any theta."""
+
+    @abc.abstractmethod
+    def move(self, psi: Psi, tangent: Psi) -> Psi:
+        """The member reached from `psi` along `tangent` (a pytree shaped like `psi`)."""
+
+    @abc.abstractmethod
+    def moments(self, psi: Psi) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+        """Mean and covariance of theta."""
+
+    def noise_dim(self, dim: int) -> int:
+        """How many standard normal numbers make one draw of a `dim`-dimensional theta."""
+        return dim
+
+    def least_fixed_draws(self, dim: int) -> int:
+        """Fewest draws with which a problem in *fixed* noise is still bounded below."""
+        return 2
+
+    def zero(self, psi: Psi) -> Psi:
+        """The tangent that stays where it is."""
+        return jax.tree.map(jnp.zeros_like, psi)
+
+    def draw(
+        self, psi: Psi, key: PRNGKeyArray, num_samples: int, dim: int
+    ) -> tuple[Float[Array, "s d"], Float[Array, " s"]]:
+        """`num_samples` draws and their log-probabilities."""
+        noise = draw_noise(key, num_samples, self.noise_dim(dim))
+        return jax.vmap(self.sample_and_log_prob, (None, 0))(psi, noise)
+
+
+@register
+class MeanField(Family):
+    """Independent normals: theta = mean + exp(log_scale) * noise.
+
+    >>> family = MeanField()
+    >>> family.moments(family.init(jnp.zeros(2), jnp.ones(2)))[1]
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+
+    def init(self, mean, scale):
+        return {"mean": jnp.asarray(mean), "log_scale": jnp.log(scale)}
+
+    def sample_and_log_prob(self, psi, noise):
+        theta = psi["mean"] + jnp.exp(psi["log_scale"]) * noise
+        return theta, -0.5 * jnp.sum(noise**2 + LOG_TWO_PI) - jnp.sum(psi["log_scale"])
+
+    def log_prob(self, psi, theta):
+        noise = (theta - psi["mean"]) * jnp.exp(-psi["log_scale"])
+        return -0.5 * jnp.sum(noise**2 + LOG_TWO_PI) - jnp.sum(psi["log_scale"])
+
+    def move(self, psi, tangent):
+        return {
+            "mean": psi["mean"] + jnp.exp(psi["log_scale"]) * tangent["mean"],
+            "log_scale": psi["log_scale"] + tangent["log_scale"],
+        }
+
+    def moments(self, psi):
+        return psi["mean"], jnp.diag(jnp.exp(2.0 * psi["log_scale"]))
+
+
+@register
+class FullRank(Family):
+    """A normal with any covariance: theta = mean + factor @ noise, factor lower triangular.
+
+    `move` multiplies the factor from the right by a unit-scale triangular matrix, so steps are measured in
+    units of the current covariance and the diagonal stays positive by construction.
+    """
+
+    def least_fixed_draws(self, dim):
+        # With fewer antithetic pairs than dimensions some directions are never sampled, and the entropy of a
+        # covariance that is free in them grows without bound. Twice as many keep it well away from that.
+        return 4 * dim
+
+    def init(self, mean, scale):
+        return {"mean": jnp.asarray(mean), "factor": jnp.diag(scale)}
+
+    def sample_and_log_prob(self, psi, noise):
+        theta = psi["mean"] + psi["factor"] @ noise
+        return theta, -0.5 * jnp.sum(noise**2 + LOG_TWO_PI) - self._log_volume(psi)
+
+    def log_prob(self, psi, theta):
+        noise = jax.scipy.linalg.solve_triangular(psi["factor"], theta - psi["mean"], lower=True)
+        return -0.5 * jnp.sum(noise**2 + LOG_TWO_PI) - self._log_volume(psi)
+
+    def move(self, psi, tangent):
+        step = jnp.tril(tangent["factor"], -1) + jnp.diag(jnp.exp(jnp.diagonal(tangent["factor"])))
+        return {
+            "mean": psi["mean"] + psi["factor"] @ tangent["mean"],
+            "factor": psi["factor"] @ step,
+        }
+
+    def moments(self, psi):
+        return psi["mean"], psi["factor"] @ psi["factor"].T
+
+    @staticmethod
+    def _log_volume(psi):
+        return jnp.sum(jnp.log(jnp.diagonal(psi["factor"])))
+
+
+@register
+class LowRank(Family):
+    """A normal with covariance diag(exp(2 log_scale)) + spread @ spread.T, for models with many parameters.
+
+    theta = mean + exp(log_scale) * noise[:d] + spread @ noise[d:], where `spread` has `rank` columns.
+    """
+
+    rank: int = 8
+
+    def __check_init__(self):
+        if self.rank < 1:
+            from .errors import InputError
+
+            raise InputError(f"LowRank needs a rank of at least 1, not {self.rank}.")
+
+    def noise_dim(self, dim):
+        return dim + self.rank
+
+    def init(self, mean, scale):
+        # A spread of exactly zero is a saddle (its gradient vanishes by symmetry), so start a little off it,
+        # with columns that differ from one another.
+        rows = jnp.arange(mean.shape[0])[:, None]
+        pattern = jnp.cos((rows + 1.0) * (jnp.arange(self.rank) + 1.0))
+        return {
+            "mean": jnp.asarray(mean),
+            "log_scale": jnp.log(scale),
+            "spread": 0.1 * scale[:, None] * pattern,
+        }
+
+    def sample_and_log_prob(self, psi, noise):
+        dim = psi["mean"].shape[0]
+        theta = psi["mean"] + jnp.exp(psi["log_scale"]) * noise[:dim] + psi["spread"] @ noise[dim:]
+        return theta, self.log_prob(psi, theta)
+
+    def log_prob(self, psi, theta):
+        # Woodbury in units of the diagonal: covariance = S (I + W W^T) S with W = spread / scale.
+        whitened = (theta - psi["mean"]) * jnp.exp(-psi["log_scale"])
+        ratio = psi["spread"] * jnp.exp(-psi["log_scale"])[:, None]
+        factor = jnp.linalg.cholesky(jnp.eye(self.rank) + ratio.T @ ratio)
+        inside = jax.scipy.linalg.solve_triangular(factor, ratio.T @ whitened, lower=True)
+        quadratic = jnp.sum(whitened**2) - jnp.sum(inside**2)
+        log_volume = jnp.sum(psi["log_scale"]) + jnp.sum(jnp.log(jnp.diagonal(factor)))
+        return -0.5 * (quadratic + theta.shape[0] * LOG_TWO_PI) - log_volume
+
+    def move(self, psi, tangent):
+        scale = jnp.exp(psi["log_scale"])
+        return {
+            "mean": psi["mean"] + scale * tangent["mean"],
+            "log_scale": psi["log_scale"] + tangent["log_scale"],
+            "spread": psi["spread"] + scale[:, None] * tangent["spread"],
+        }
+
+    def moments(self, psi):
+        covariance = jnp.diag(jnp.exp(2.0 * psi["log_scale"])) + psi["spread"] @ psi["spread"].T
+        return psi["mean"], covariance

@@ -1,0 +1,189 @@
+"""The one loop: jitted chunks of steps; progress, history, checkpoints and decisions between them.
+
+It knows constructions only by their contract (`constructions/base.py`) and is not edited to add a method.
+The random stream of step i is `fold_in(key, i)`: neither chunking nor resuming changes it.
+"""
+
+import time
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from .checkpoint import Checkpoint
+from .constructions.base import Construction
+from .data import Dataset
+from .errors import InputError, NonFiniteError
+from .fitted import Fit
+from .models.base import Model
+from .outer import Info
+from .progress import Progress
+from .schedule import Schedule, decay_factor, decide, fixed_schedule, open_schedule
+
+CHUNK = 20
+
+
+def fit(
+    construction: Construction,
+    model: Model,
+    data: Dataset,
+    *,
+    key: int | PRNGKeyArray,
+    num_steps: int | None = None,
+    num_trials: int | None = None,
+    checkpoint: Any = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    throw: bool = False,
+) -> Any:
+    """Fit `construction` for `model` on `data`; returns a `Fit`, or a list of them with `num_trials`.
+
+    `num_steps=None` stops by itself once the loss no longer improves. `num_trials` runs that many keys at
+    once (vmapped, one compilation). `checkpoint` names a directory that is kept up to date while fitting;
+    `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns what there is. A fit that
+    turns non-finite keeps its last good state and says so in `Fit.result`; `throw=True` raises instead.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
+    >>> fitted = cvi.fit(cvi.BBPSVI(size=8), cvi.models.LogisticRegression(2), train, key=0, num_steps=5)
+    >>> fitted.coreset.x.shape, fitted.result
+    ((8, 2), 'finished')
+    """
+    check_arguments(construction, model, data, num_steps, num_trials)
+    root = jax.random.key(key) if isinstance(key, (int, np.integer)) else key
+    keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
+    data = model.check(data)
+    settled, problem = construction.setup(model, data, root)
+    states = [settled.start(problem, jax.random.fold_in(k, 2**31 - 1)) for k in keys]
+    run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
+    schedule = fixed_schedule(num_steps) if num_steps else open_schedule(settled.default_steps)
+    saved = Checkpoint(checkpoint, resume, settled, model, data, keys, num_steps)
+    history, result, seconds = run_loop(run, schedule, saved, progress)
+    fits = [
+        Fit.collect(settled, problem, keys[trial], run.trial(trial), history, trial, result, seconds)
+        for trial in range(len(keys))
+    ]
+    if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
+        raise NonFiniteError(bad.explanation)
+    return fits[0] if num_trials is None else fits
+
+
+class Run(eqx.Module):
+    """The moving part of a fit: states of all trials, stacked, and which of them are still finite."""
+
+    construction: Construction
+    problem: Any
+    state: Any
+    keys: PRNGKeyArray
+    alive: Array
+
+    def __init__(self, construction, problem, state, keys):
+        self.construction, self.problem, self.state, self.keys = construction, problem, state, keys
+        self.alive = jnp.ones(len(keys), dtype=bool)
+
+    def trial(self, index: int) -> Any:
+        return jax.tree.map(lambda leaf: leaf[index], self.state)
+
+
+def each_trial(function):
+    """`function` over the leading axis of all but its last argument; plain, not vmapped, for one trial.
+
+    A batch axis of length one would turn matrix products into batched ones, which are slower.
+    """
+
+    def mapped(state, alive, keys, index):
+        if len(keys) > 1:
+            return jax.vmap(function, (0, 0, 0, None))(state, alive, keys, index)
+        single = jax.tree.map(lambda leaf: leaf[0], (state, alive, keys))
+        return jax.tree.map(lambda leaf: leaf[None], function(*single, index))
+
+    return mapped
+
+
+@eqx.filter_jit
+def run_chunk(run: Run, first: Array, end: Array, decay_start: Array, decay_length: Array):
+    """`CHUNK` steps from `first`, those at or past `end` left out; every fit compiles this once."""
+
+    def one_trial(state, alive, key, index):
+        scale = decay_factor(index, decay_start, decay_length)
+        step_key = jax.random.fold_in(key, index)
+        new_state, info = run.construction.step(run.problem, state, index, scale, step_key)
+        finite = jnp.isfinite(info.loss)
+        for leaf in jax.tree.leaves(new_state):
+            finite &= jnp.all(jnp.isfinite(leaf))
+        alive = alive & finite
+        # The last good state is kept: what a broken step returned is dropped.
+        state = jax.tree.map(lambda new, old: jnp.where(alive, new, old), new_state, state)
+        return state, alive, jax.tree.map(lambda number: jnp.asarray(number, float), info)
+
+    def step(carry, index):
+        def go(carry):
+            state, alive = carry
+            state, alive, info = each_trial(one_trial)(state, alive, run.keys, index)
+            return (state, alive), info
+
+        def skip(carry):
+            blank = jnp.full(len(run.keys), jnp.nan)
+            return carry, Info(*[blank] * len(Info._fields))
+
+        return jax.lax.cond(index < end, go, skip, carry)
+
+    carry, info = jax.lax.scan(step, (run.state, run.alive), first + jnp.arange(CHUNK))
+    return carry, info
+
+
+def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, progress: bool | None):
+    """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place."""
+    history, schedule, seconds = saved.restore(run, schedule)
+    began = time.perf_counter()
+    result = "finished"
+
+    def advance(first: int, end: int):
+        numbers = (first, end, schedule.decay_start, schedule.decay_length)
+        carry, info = run_chunk(run, *(jnp.asarray(number) for number in numbers))
+        return carry, jax.tree.map(np.asarray, info)
+
+    with Progress(progress, schedule.end) as bar:
+        try:
+            advance(len(history), 0)  # no step: only compiles, so that it can be timed on its own
+            seconds["compile"] += time.perf_counter() - began
+            while len(history) < schedule.end:
+                tick = time.perf_counter()
+                first = len(history)
+                (state, alive), info = advance(first, schedule.end)
+                object.__setattr__(run, "state", state)
+                object.__setattr__(run, "alive", alive)
+                count = min(CHUNK, schedule.end - first)
+                elapsed = time.perf_counter() - tick
+                history.extend(info, count, seconds["run"], elapsed)
+                seconds["run"] += elapsed
+                if not np.any(np.asarray(alive)):
+                    result = "non_finite"
+                    break
+                schedule = decide(schedule, history["loss"], history["kl"])
+                bar.update(len(history), schedule.end, history)
+                saved.keep(run, history, schedule, seconds)
+        except KeyboardInterrupt:
+            result = "interrupted"
+    saved.keep(run, history, schedule, seconds, now=True)
+    return history, result, seconds
+
+
+def check_arguments(construction, model, data, num_steps, num_trials) -> None:
+    """Refuse what cannot be fitted before anything is compiled."""
+    if not isinstance(construction, Construction):
+        raise InputError(
+            f"The first argument must be a construction such as BBPSVI(size=40), not {construction!r}."
+        )
+    if not isinstance(model, Model):
+        raise InputError(
+            f"The second argument must be a model such as models.LogisticRegression(10), not {model!r}."
+        )
+    if not isinstance(data, Dataset):
+        raise InputError(f"The third argument must be a Dataset(x, y), not {type(data).__name__}.")
+    for name, number in (("num_steps", num_steps), ("num_trials", num_trials)):
+        if number is not None and number < 1:
+            raise InputError(f"{name} must be at least 1, not {number}.")

@@ -1,0 +1,270 @@
+"""`Fit`: what a fit leaves behind. Predicts, scores, saves; never changes."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from . import artefact
+from .config import decode, encode, is_decodable
+from .constructions.base import Construction, Problem
+from .data import Coreset, Dataset
+from .errors import ArtefactError, InputError
+from .families import Family, Psi
+from .history import History
+from .importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
+from .likelihood_sums import log_likelihood_sums
+from .models.base import Model
+
+NUM_DRAWS = 1000
+# Numbers in one block of the draws x rows table of a prediction.
+BLOCK_NUMBERS = 2**22
+
+EXPLANATIONS = {
+    "finished": "The fit finished.",
+    "interrupted": "The fit was interrupted; this is the state it had reached.",
+    "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
+    "Try a smaller learning rate, more samples or a tighter prior.",
+    "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
+    "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A coreset, the posterior r fitted to it, and how they came about.
+
+    `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
+    name, `result` one of finished | interrupted | non_finite | inner_not_converged, `seconds` the time to
+    compile and to run, `about` provenance, `extra` whatever `save` was told to remember.
+    """
+
+    coreset: Coreset
+    model: Model
+    family: Family
+    psi: Psi
+    construction: Construction | None
+    history: dict[str, np.ndarray]
+    result: str
+    key: PRNGKeyArray
+    seconds: dict[str, float]
+    about: dict[str, Any]
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def collect(
+        cls,
+        construction: Construction,
+        problem: Problem,
+        key: PRNGKeyArray,
+        state: Any,
+        history: History,
+        trial: int,
+        result: str,
+        seconds: dict[str, float],
+    ) -> "Fit":
+        """One trial's `Fit` from the loop's parts."""
+        records = history.trial(trial)
+        if len(history) and not np.isfinite(records["loss"][-1]):
+            result = "non_finite"
+        elif result == "finished" and not np.any(records["accepted"][-20:]):
+            result = "inner_not_converged"
+        coreset, psi = construction.extract(problem, state)
+        about = {
+            "rows": len(problem.data),
+            "total_weight": float(problem.data.total_weight),
+            "steps": len(history),
+            **artefact.provenance(),
+        }
+        return cls(
+            coreset, problem.model, problem.family, psi, construction, records, result, key, seconds, about
+        )
+
+    @property
+    def explanation(self) -> str:
+        """`result` as a sentence."""
+        losses = self.history.get("loss", np.zeros(0))
+        broken = np.flatnonzero(~np.isfinite(losses))
+        norms = self.history.get("inner_gradient_norm", np.zeros(0))
+        return EXPLANATIONS[self.result].format(
+            step=int(broken[0]) if broken.size else 0, norm=norms[-1] if norms.size else np.nan
+        )
+
+    def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
+        """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
+        if num_samples < 1:
+            raise InputError(f"num_samples must be at least 1, not {num_samples}.")
+        key = jax.random.fold_in(self.key, 2**31 - 2) if key is None else key
+        return _draws(self.model, self.family, self.psi, self.coreset, key, num_samples)
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        samples: bool = False,
+        variance: bool = False,
+        num_samples: int = NUM_DRAWS,
+        key: PRNGKeyArray | None = None,
+    ) -> Any:
+        """Posterior predictive mean of y at `x`, importance-corrected: sum_s w_s E[y | x, theta_s].
+
+        P(y = 1) of shape (n,) for two classes, class probabilities (n, C) for more, the mean (n,) of a
+        regression, the rate of a Poisson model. `variance=True` returns (mean, variance), the variance being
+        that of a new y; `samples=True` returns the per-draw means (S, n, ...) and the weights (S,).
+        """
+        rows = self._rows(x)
+        thetas, log_w = self.draws(num_samples, key=key)
+        weights = normalise(log_w)
+        if samples:
+            return np.asarray(_means(self.model, thetas, rows)), np.asarray(weights)
+        block = max(1, BLOCK_NUMBERS // num_samples)
+        parts = [_weighted_moments(self.model, thetas, weights, piece) for piece in _pieces(rows, block)]
+        mean = np.concatenate([np.asarray(part[0]) for part in parts])[: len(rows)]
+        if not variance:
+            return mean
+        return mean, np.concatenate([np.asarray(part[1]) for part in parts])[: len(rows)]
+
+    def evaluate(self, data: Dataset, *, num_samples: int = NUM_DRAWS) -> dict[str, float]:
+        """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
+        self._rows(data)
+        data = self.model.check(data)
+        thetas, log_w = self.draws(num_samples)
+        block = max(1, BLOCK_NUMBERS // num_samples)
+        log_norm = jax.nn.log_softmax(log_w)
+        density = np.concatenate(
+            [
+                np.asarray(_log_predictive(self.model, thetas, log_norm, data.take(np.arange(a, b))))
+                for a, b in _ranges(len(data), block)
+            ]
+        )
+        weights = np.asarray(data.weights, np.float64)
+        scores = {"nll": float(-np.average(density, weights=weights))}
+        mean, labels = self.predict(data.x, num_samples=num_samples), np.asarray(data.y)
+        if self.model.num_classes is None:
+            scores["rmse"] = float(np.sqrt(np.average((mean - labels) ** 2, weights=weights)))
+        else:
+            guess = mean.argmax(-1) if mean.ndim == 2 else (mean > 0.5)
+            scores["accuracy"] = float(np.average(guess == labels, weights=weights))
+        return scores
+
+    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, float]:
+        """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
+        _, log_w = self.draws(num_samples)
+        return {
+            "num_samples": num_samples,
+            "ess": float(normalised_ess(normalise(log_w))),
+            "khat": pareto_khat(log_w),
+            "khat_threshold": khat_threshold(num_samples),
+        }
+
+    def save(self, path: Any, *, overwrite: bool = False, extra: dict[str, Any] | None = None) -> None:
+        """Write the fit to a directory that never executes code when opened; `coresetvi.load` reads it.
+
+        `extra` is remembered as it is (JSON: names, numbers, lists) and comes back as `Fit.extra`.
+        """
+        arrays: dict[str, Any] = {f"psi.{name}": leaf for name, leaf in self.psi.items()}
+        for name in ("x", "y", "weights", "indices"):
+            arrays[f"coreset.{name}"] = getattr(self.coreset, name)
+        arrays |= {f"history.{name}": values for name, values in self.history.items()}
+        arrays["key"] = jax.random.key_data(self.key)
+        document = {
+            "model": encode(self.model),
+            "family": encode(self.family),
+            "construction": None if self.construction is None else encode(self.construction),
+            "columns": self.coreset.columns,
+            "target": self.coreset.target,
+            "result": self.result,
+            "seconds": self.seconds,
+            "about": self.about,
+            "extra": self.extra if extra is None else extra,
+        }
+        artefact.write(path, arrays, document, kind="fit", overwrite=overwrite)
+
+    def _rows(self, x: Any) -> Array:
+        """Inputs as an array, refused if they do not fit the coreset's."""
+        rows = x.x if isinstance(x, Dataset) else Dataset(x).x
+        if rows.shape[1:] != self.coreset.x.shape[1:]:
+            raise InputError(
+                f"x has rows of shape {rows.shape[1:]}, but the fit was made for "
+                f"{self.coreset.x.shape[1:]}; pass the same columns in the same order."
+            )
+        return rows
+
+
+def load(path: Any, *, model: Model | None = None) -> Fit:
+    """Read a fit that `Fit.save` wrote. Models made of user functions must be passed again as `model`."""
+    arrays, document = artefact.read(path, kind="fit")
+    if model is None:
+        if not is_decodable(document["model"]):
+            raise ArtefactError(
+                f"{path} was fitted with a model of user functions, which no file can hold; "
+                "pass the same one as load(path, model=...)."
+            )
+        model = decode(document["model"])
+    assert model is not None
+
+    def pick(prefix: str) -> dict[str, np.ndarray]:
+        return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+    construction, part = document["construction"], pick("coreset.")
+    columns = document["columns"]
+    return Fit(
+        coreset=Dataset(
+            part["x"],
+            part.get("y"),
+            part["weights"],
+            columns=columns,
+            target=document["target"],
+            indices=part.get("indices"),
+        ),
+        model=model,
+        family=decode(document["family"]),
+        psi={name: jnp.asarray(leaf) for name, leaf in pick("psi.").items()},
+        construction=decode(construction) if is_decodable(construction) else None,
+        history=pick("history."),
+        result=document["result"],
+        key=jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
+        seconds=document["seconds"],
+        about=document["about"],
+        extra=document["extra"],
+    )
+
+
+@eqx.filter_jit
+def _draws(model, family, psi, coreset, key, num_samples):
+    noise = jax.random.normal(key, (num_samples, family.noise_dim(model.dim)))
+    thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
+    core = log_likelihood_sums(model, thetas, coreset)
+    return thetas, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)
+
+
+@eqx.filter_jit
+def _means(model, thetas, x):
+    return jax.vmap(lambda theta: model.moments(theta, x)[0])(thetas)
+
+
+@eqx.filter_jit
+def _weighted_moments(model, thetas, weights, x):
+    mean, variance = jax.vmap(lambda theta: model.moments(theta, x))(thetas)
+    center = jnp.tensordot(weights, mean, axes=1)
+    # The law of total variance: noise given theta, plus what theta's uncertainty adds.
+    spread = jnp.tensordot(weights, variance + (mean - center) ** 2, axes=1)
+    return center, spread
+
+
+@eqx.filter_jit
+def _log_predictive(model, thetas, log_norm, data):
+    by_draw = jax.vmap(lambda theta: model.log_likelihood(theta, data.x, data.y))(thetas)
+    return jax.nn.logsumexp(log_norm[:, None] + by_draw, axis=0)
+
+
+def _ranges(length: int, block: int) -> list[tuple[int, int]]:
+    return [(start, min(start + block, length)) for start in range(0, length, block)]
+
+
+def _pieces(rows: Array, block: int) -> list[Array]:
+    return [rows[start:stop] for start, stop in _ranges(len(rows), block)]

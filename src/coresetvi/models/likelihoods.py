@@ -1,0 +1,167 @@
+"""Observation models: how a row's output (a linear predictor or a network's output) explains its label.
+
+Each is shared by the regression models and the networks, so a new response type is written once.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..config import register
+from ..data import Dataset
+from ..errors import InputError
+
+Moments = tuple[Float[Array, "n ..."], Float[Array, "n ..."]]
+
+
+class Likelihood(eqx.Module):
+    """log p(y | output) for `output` of shape (n, output_size)."""
+
+    output_size: eqx.AbstractVar[int]
+    num_classes: eqx.AbstractVar[int | None]
+
+    @abc.abstractmethod
+    def log_prob(self, output: Float[Array, "n k"], y: Any) -> Float[Array, " n"]:
+        """Log-probability of each label, unweighted."""
+
+    @abc.abstractmethod
+    def moments(self, output: Float[Array, "n k"]) -> Moments:
+        """Mean and variance of y for each row, given one theta."""
+
+    @abc.abstractmethod
+    def check(self, data: Dataset) -> Dataset:
+        """`data` with labels of the right type, or one sentence about the first label that is not."""
+
+
+@register
+class Bernoulli(Likelihood):
+    """y in {0, 1}, logit output."""
+
+    output_size: int = 1
+    num_classes: int | None = 2
+
+    def log_prob(self, output, y):
+        logit = output[:, 0]
+        return y * logit - jax.nn.softplus(logit)
+
+    def moments(self, output):
+        probability = jax.nn.sigmoid(output[:, 0])
+        return probability, probability * (1.0 - probability)
+
+    def check(self, data):
+        return check_labels(data, 2)
+
+
+@register
+class Categorical(Likelihood):
+    """y in {0, ..., C-1}, one logit a class."""
+
+    output_size: int
+    num_classes: int | None
+
+    def __init__(self, num_classes: int | None):
+        if num_classes is None or num_classes < 2:
+            raise InputError(f"A classification model needs at least 2 classes, not {num_classes}.")
+        self.output_size = num_classes
+        self.num_classes = num_classes
+
+    def log_prob(self, output, y):
+        log_probabilities = jax.nn.log_softmax(output, axis=-1)
+        return jnp.take_along_axis(log_probabilities, y[:, None], axis=-1)[:, 0]
+
+    def moments(self, output):
+        probabilities = jax.nn.softmax(output, axis=-1)
+        return probabilities, probabilities * (1.0 - probabilities)
+
+    def check(self, data):
+        return check_labels(data, self.output_size)
+
+
+@register
+class Gaussian(Likelihood):
+    """Real y with known noise standard deviation."""
+
+    noise: float = 1.0
+    output_size: int = eqx.field(default=1, init=False)
+    num_classes: int | None = eqx.field(default=None, init=False)
+
+    def __check_init__(self):
+        if not self.noise > 0:
+            raise InputError(f"The noise standard deviation must be positive, not {self.noise}.")
+
+    def log_prob(self, output, y):
+        residual = (y - output[:, 0]) / self.noise
+        return -0.5 * (residual**2 + math.log(2.0 * math.pi)) - math.log(self.noise)
+
+    def moments(self, output):
+        return output[:, 0], jnp.full(output.shape[0], self.noise**2)
+
+    def check(self, data):
+        return check_values(data, lambda values: np.full(values.shape, False), "")
+
+
+@register
+class Poisson(Likelihood):
+    """Counts y = 0, 1, 2, ... with log-rate output."""
+
+    output_size: int = 1
+    num_classes: int | None = None
+
+    def log_prob(self, output, y):
+        log_rate = output[:, 0]
+        return y * log_rate - jnp.exp(log_rate) - jax.scipy.special.gammaln(y + 1.0)
+
+    def moments(self, output):
+        rate = jnp.exp(output[:, 0])
+        return rate, rate
+
+    def check(self, data):
+        return check_values(
+            data, lambda values: values < 0, "is negative; a Poisson model needs counts 0, 1, 2, …"
+        )
+
+
+def check_labels(data: Dataset, num_classes: int) -> Dataset:
+    """Labels as integers in 0 … num_classes - 1, with at least two of them present."""
+    name = f"target {data.target!r}" if data.target else "y"
+    if data.y is None:
+        raise InputError("This model needs labels; pass Dataset(x, y).")
+    labels = np.asarray(data.y)
+    if labels.ndim != 1:
+        raise InputError(f"Labels must be one number a row, but {name} has shape {labels.shape}.")
+    wrong = (labels != np.floor(labels)) | (labels < 0) | (labels >= num_classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(
+            f"{name} is {labels[row]:g} in row {row}, but the model has the classes 0 to "
+            f"{num_classes - 1}; encode labels as 0 … C-1 or give the model more classes."
+        )
+    present = np.unique(labels[np.asarray(data.weights) > 0])
+    if present.size < 2:
+        raise InputError(
+            f"{name} holds a single class ({present[0]:g}); "
+            "a classification posterior needs rows of at least two classes."
+        )
+    return eqx.tree_at(lambda d: d.y, data, jnp.asarray(labels.astype(np.int32)))
+
+
+def check_values(data: Dataset, is_wrong: Callable[[np.ndarray], np.ndarray], what: str) -> Dataset:
+    """Real labels, one a row, none of them wrong."""
+    name = f"target {data.target!r}" if data.target else "y"
+    if data.y is None:
+        raise InputError("This model needs labels; pass Dataset(x, y).")
+    values = np.asarray(data.y)
+    if values.ndim != 1:
+        raise InputError(f"Labels must be one number a row, but {name} has shape {values.shape}.")
+    wrong = is_wrong(values)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise InputError(f"{name} is {values[row]:g} in row {row}, which {what}.")
+    return eqx.tree_at(lambda d: d.y, data, jnp.asarray(values, dtype=data.x.dtype))

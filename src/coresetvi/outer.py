@@ -1,0 +1,192 @@
+"""Outer optimisers: how the learned leaves move, given one step's draws.
+
+Both see the same `OuterStep` and know nothing of models. `Adam` follows the gradient of the loss through the
+inner solution. `NaturalGradient` uses what is special about coresets: the variational family is
+q(theta; phi) ∝ p(theta) exp(core(theta; phi)), so the score of a draw is the derivative of its `core`, and
+the Fisher matrix is the covariance of those scores over the very draws at hand.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+
+from .config import register
+from .coreset import Leaves
+from .families import Family, Psi
+from .importance import log_weights, normalise, normalised_ess
+from .inner import InnerInfo, check_positive
+from .objectives import Objective
+
+Vector = Float[Array, " s"]
+
+
+class OuterStep(NamedTuple):
+    """Everything one outer step may evaluate. Noise and minibatch are fixed inside it."""
+
+    solve: Callable[[Leaves, Psi], tuple[Psi, InnerInfo]]
+    draw: Callable[[Psi], tuple[Float[Array, "s d"], Vector]]
+    data: Callable[[Float[Array, "s d"]], Vector]
+    core: Callable[[Leaves, Float[Array, "s d"]], Vector]
+    prior: Callable[[Float[Array, "s d"]], Vector]
+    project: Callable[[Leaves], Leaves]
+    objective: Objective
+    family: Family
+
+
+class Info(NamedTuple):
+    """One step's record. `kl` estimates KL(coreset posterior || data posterior) in nats where it is small."""
+
+    loss: Float[Array, ""]
+    kl: Float[Array, ""]
+    ess: Float[Array, ""]
+    inner_gradient_norm: Float[Array, ""]
+    inner_steps: Array
+    accepted: Array
+
+
+def describe(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
+    """The record of a step from its four vectors.
+
+    KL(q || p) = log E_q[exp R] - E_q[R] with R = data - core: half the variance of R, to second order.
+    """
+    weights = normalise(log_weights(core, prior, proposal))
+    residual = data - core
+    residual = residual - jnp.sum(weights * residual)
+    return Info(
+        loss=loss,
+        kl=0.5 * jnp.sum(weights * residual**2),
+        ess=normalised_ess(weights),
+        inner_gradient_norm=inner.gradient_norm,
+        inner_steps=inner.steps,
+        accepted=inner.accepted,
+    )
+
+
+class Optimizer(eqx.Module):
+    """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1."""
+
+    uses_inner_gradient: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def init(self, learned: Leaves, family: Family, psi: Psi) -> Any:
+        """Optimiser state."""
+
+    @abc.abstractmethod
+    def step(
+        self, outer: OuterStep, learned: Leaves, psi: Psi, opt_state: Any, scale: Array
+    ) -> tuple[Leaves, Psi, Any, Info]:
+        """New leaves, psi*, state and the step's record."""
+
+
+@register
+class Adam(Optimizer):
+    """Adam on the leaves, in standardised units: the paper's optimiser, with gradients through psi*."""
+
+    learning_rate: float = 0.03
+    uses_inner_gradient: ClassVar[bool] = True
+
+    def __check_init__(self):
+        check_positive(self, "learning_rate")
+
+    def _transform(self):
+        return optax.scale_by_adam(b1=0.9, b2=0.99)
+
+    def init(self, learned, family, psi):
+        return self._transform().init((learned, family.zero(psi)))
+
+    def step(self, outer, learned, psi, opt_state, scale):
+        def loss_of(moving):
+            leaves, tangent = moving
+            solution, inner = outer.solve(leaves, outer.family.move(psi, tangent))
+            thetas, proposal = outer.draw(solution)
+            vectors = (outer.data(thetas), outer.core(leaves, thetas), outer.prior(thetas), proposal)
+            return outer.objective.loss(*vectors), (vectors, solution, inner)
+
+        moving = (learned, outer.family.zero(psi))
+        (loss, (vectors, solution, inner)), gradient = jax.value_and_grad(loss_of, has_aux=True)(moving)
+        updates, new_state = self._transform().update(gradient, opt_state, moving)
+        updates = jax.tree.map(lambda u: -self.learning_rate * scale * u, updates)
+        # A hypergradient that the inner problem does not vouch for moves nothing but psi.
+        keep = lambda new, old: jnp.where(inner.accepted, new, old)  # noqa: E731
+        moved = outer.project({name: leaf + updates[0][name] for name, leaf in learned.items()})
+        learned = jax.tree.map(keep, moved, learned)
+        new_state = jax.tree.map(keep, new_state, opt_state)
+        tangent = jax.tree.map(lambda u: jnp.where(inner.accepted, u, jnp.zeros_like(u)), updates[1])
+        psi = outer.family.move(solution, tangent)
+        data, core, prior, proposal = vectors
+        return learned, psi, new_state, describe(loss, data, core, prior, proposal, inner)
+
+
+@register
+class NaturalGradient(Optimizer):
+    """Natural-gradient steps in the coreset's own exponential family, with a line search on the same draws.
+
+    With scores J_s = d core_s / d phi, centred, and m_s the mean of the importance weight and 1/S,
+
+        (sum_s m_s J_s J_s^T + damping I) step = - d loss / d phi
+
+    which is the damped Gauss-Newton step for the regression of data_s - core_s on the scores. Solved in the
+    space of draws (S x S). At a coreset whose posterior equals the data's the residuals vanish, and the
+    Monte-Carlo noise with them, so the steps converge without decay where the coreset is large enough.
+    """
+
+    damping: float = 1e-3
+    max_move: float = 0.5
+    uses_inner_gradient: ClassVar[bool] = False
+
+    def __check_init__(self):
+        check_positive(self, "damping", "max_move")
+
+    def init(self, learned, family, psi):
+        return ()
+
+    def step(self, outer, learned, psi, opt_state, scale):
+        psi, inner = outer.solve(learned, psi)
+        thetas, proposal = outer.draw(psi)
+        data, prior = outer.data(thetas), outer.prior(thetas)
+        flat, unravel = ravel_pytree(learned)
+
+        def core_at(leaves):
+            return outer.core(unravel(leaves), thetas)
+
+        def loss_at(core):
+            return outer.objective.loss(data, core, prior, proposal)
+
+        core = core_at(flat)
+        loss, slope = jax.value_and_grad(loss_at)(core)
+        move = self._direction(outer, flat, unravel, thetas, core, prior, proposal, slope)
+        lengths = scale * jnp.asarray([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=flat.dtype)
+
+        def projected(length):
+            return ravel_pytree(outer.project(unravel(flat + length * move)))[0]
+
+        losses = jax.lax.map(lambda length: loss_at(core_at(projected(length))), lengths)
+        best = jnp.nanargmin(losses)
+        usable = inner.accepted & jnp.isfinite(losses[best])
+        learned = unravel(jnp.where(usable, projected(lengths[best]), flat))
+        return learned, psi, opt_state, describe(loss, data, core, prior, proposal, inner)
+
+    def _direction(self, outer, flat, unravel, thetas, core, prior, proposal, slope):
+        def score(theta):
+            return jax.grad(lambda leaves: outer.core(unravel(leaves), theta[None])[0])(flat)
+
+        scores = jax.vmap(score)(thetas)
+        weights = normalise(log_weights(core, prior, proposal))
+        # Half uniform: no draw is ignored by the metric, so its contribution to the slope stays bounded.
+        mixed = 0.5 * (weights + 1.0 / weights.shape[0])
+        scores = scores - mixed @ scores
+        root = jnp.sqrt(mixed)
+        scaled = scores * root[:, None]
+        gram = scaled @ scaled.T
+        ridge = self.damping * jnp.trace(gram) / gram.shape[0] + jnp.finfo(gram.dtype).tiny
+        # d loss / d phi = scores^T slope (the slopes of a bound that ignores constants in core sum to zero).
+        factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(gram.shape[0]))
+        move = -scaled.T @ jax.scipy.linalg.cho_solve(factor, slope / root)
+        return move * jnp.minimum(1.0, self.max_move / (jnp.max(jnp.abs(move)) + 1e-30))

@@ -1,0 +1,41 @@
+"""A progress bar on a terminal, silence elsewhere."""
+
+import sys
+from typing import Any
+
+
+class Progress:
+    """Context manager; `wanted=None` shows a bar only when standard error is a terminal."""
+
+    def __init__(self, wanted: bool | None, total: int):
+        self._bar: Any = None
+        self._total = total
+        self._wanted = sys.stderr.isatty() if wanted is None else wanted
+
+    def __enter__(self) -> "Progress":
+        if self._wanted:
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import Progress as Bar
+
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("compiling", total=self._total)
+        return self
+
+    def update(self, done: int, total: int, history) -> None:
+        """Show `done` of `total` steps and the latest loss."""
+        if self._bar is not None:
+            words = f"loss {history['loss'][-1].mean():.5g}  ESS {history['ess'][-1].mean():.2f}"
+            self._bar.update(self._task, description=words, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

@@ -1,0 +1,92 @@
+"""Weight maps: how unconstrained numbers become the weights v of the coreset points (§3.2 of the paper).
+
+`total` is the total weight N of the data. Every map starts at N/M a point unless other starting weights are
+given, and steps of order one in its raw numbers are steps of order one *relative* to that, whatever N is.
+"""
+
+import abc
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .config import register
+
+Vector = Float[Array, " m"]
+
+
+class WeightMap(eqx.Module):
+    """raw (m,) -> weights (m,)."""
+
+    learnable: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def init(self, weights: Vector, total: Float[Array, ""]) -> Vector:
+        """Raw numbers that give these starting weights (as far as the map can)."""
+
+    @abc.abstractmethod
+    def __call__(self, raw: Vector, total: Float[Array, ""]) -> Vector:
+        """Weights from raw numbers."""
+
+    def project(self, raw: Vector) -> Vector:
+        """The nearest raw numbers that are allowed; applied after every update."""
+        return raw
+
+
+@register
+class Simplex(WeightMap):
+    """v = N softmax(raw): non-negative and summing to N ("v*" in the paper's tables)."""
+
+    learnable: ClassVar[bool] = True
+
+    def init(self, weights, total):
+        return jnp.log(jnp.maximum(weights, 1e-6 * total / weights.shape[0])) - jnp.log(
+            total / weights.shape[0]
+        )
+
+    def __call__(self, raw, total):
+        return total * jax.nn.softmax(raw)
+
+
+@register
+class Free(WeightMap):
+    """v = (N/M) raw with raw >= 0 by projection: any non-negative weights ("v")."""
+
+    learnable: ClassVar[bool] = True
+
+    def init(self, weights, total):
+        return weights / (total / weights.shape[0])
+
+    def __call__(self, raw, total):
+        return (total / raw.shape[0]) * raw
+
+    def project(self, raw):
+        return jnp.maximum(raw, 0.0)
+
+
+@register
+class Fixed(WeightMap):
+    """v = N/M: only the number of points is corrected for ("v=N/M")."""
+
+    learnable: ClassVar[bool] = False
+
+    def init(self, weights, total):
+        return jnp.zeros_like(weights)
+
+    def __call__(self, raw, total):
+        return jnp.full_like(raw, 1.0) * (total / raw.shape[0])
+
+
+@register
+class Unit(WeightMap):
+    """v = 1: no correction at all, the ablation that fails on purpose ("v=1")."""
+
+    learnable: ClassVar[bool] = False
+
+    def init(self, weights, total):
+        return jnp.zeros_like(weights)
+
+    def __call__(self, raw, total):
+        return jnp.ones_like(raw)
