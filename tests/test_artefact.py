@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from coresetvi import artefact
+from coresetvi import artefact, storage
 from coresetvi.artefact import ARRAYS_FILE, DOCUMENT_FILE, check_target, provenance, read, write
 from coresetvi.errors import ArtefactError, InputError
 
@@ -49,7 +49,7 @@ def rewrite_json(path, change, *, resign=False):
     change(envelope)
     if resign:
         envelope.pop("sha256", None)
-        envelope["sha256"] = artefact._checksum(envelope)
+        envelope["sha256"] = storage.checksum(envelope)
     file.write_text(json.dumps(envelope))
 
 

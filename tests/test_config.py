@@ -305,7 +305,7 @@ def test_configuration_that_the_class_refuses():
         {"array": [1], "dtype": "int32", "shape": ["a"], "jax": False},
         object(),
     ],
-    ids=repr,
+    ids=lambda value: "object" if type(value) is object else repr(value),
 )
 def test_foreign_json(value):
     refused("configuration holds something that coresetvi did not write; save it again", value)

@@ -13,11 +13,9 @@ as {"float": "nan" | "inf" | "-inf"}, and a dictionary that could be mistaken fo
 {"literal": ...}. Reading undoes both. Tuples come back as lists.
 """
 
-import contextlib
 import hashlib
 import importlib.metadata
 import json
-import math
 import os
 import platform
 import uuid
@@ -30,19 +28,28 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from coresetvi.errors import ArtefactError, InputError
+from .errors import ArtefactError, InputError
+from .storage import (
+    ARRAYS_FILE,
+    DOCUMENT_FILE,
+    RESTORE,
+    checksum,
+    from_json,
+    read_file,
+    remove,
+    sync_directory,
+    to_json,
+    write_file,
+)
 
 FORMAT_VERSION = 1
 KINDS = ("fit", "checkpoint")
-ARRAYS_FILE = "arrays.safetensors"
-DOCUMENT_FILE = "fit.json"
 
 # safetensors writes more types than its NumPy reader can read back (bfloat16, for one).
 _DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _DTYPES += ("float16", "float32", "float64")
 _FIELDS = {"kind": str, "coresetvi": str, "created": str, "document": dict, "arrays": dict}
 _FIELDS |= {"arrays_bytes": int, "arrays_sha256": str, "sha256": str}
-_RESTORE = "restore it from a copy or save it again"
 
 PathLike = str | os.PathLike[str]
 
@@ -74,12 +81,12 @@ def write(
         "kind": kind,
         "coresetvi": _version("coresetvi"),
         "created": _now(),
-        "document": _to_json(dict(document), "document"),
+        "document": to_json(dict(document), "document"),
         "arrays": {name: _describe(array) for name, array in prepared.items()},
         "arrays_bytes": len(content),
         "arrays_sha256": hashlib.sha256(content).hexdigest(),
     }
-    envelope["sha256"] = _checksum(envelope)
+    envelope["sha256"] = checksum(envelope)
     text = json.dumps(envelope, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
 
     target = Path(os.path.realpath(path))  # a link stays; what it points at is replaced
@@ -87,10 +94,10 @@ def write(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         staging.mkdir()
-        _write_file(staging / ARRAYS_FILE, content)
+        write_file(staging / ARRAYS_FILE, content)
         # Lone surrogates (file names that are not UTF-8) become the escapes JSON has for them.
-        _write_file(staging / DOCUMENT_FILE, text.encode("utf-8", "backslashreplace"))
-        _sync_directory(staging)
+        write_file(staging / DOCUMENT_FILE, text.encode("utf-8", "backslashreplace"))
+        sync_directory(staging)
         _install(staging, target, overwrite)
     except OSError as error:
         raise ArtefactError(
@@ -98,7 +105,7 @@ def write(
             "choose a directory that you may write to, on a disk with room"
         ) from error
     finally:
-        _remove(staging)
+        remove(staging)
     return Path(path)
 
 
@@ -173,32 +180,32 @@ def _install(staging: Path, target: Path, overwrite: bool) -> None:
         if os.path.isdir(target) and not os.listdir(target):
             target.rmdir()  # Windows does not rename onto a directory, not even an empty one
         elif overwrite and os.path.isdir(target):
-            _remove(aside)  # left by a crash after an earlier replacement: out of date
+            remove(aside)  # left by a crash after an earlier replacement: out of date
             os.replace(target, aside)
         os.replace(staging, target)
     except BaseException:
         if aside.is_dir() and not os.path.exists(target):
             os.replace(aside, target)
         raise
-    _sync_directory(target.parent)
-    _remove(aside)
+    sync_directory(target.parent)
+    remove(aside)
 
 
 def _read_envelope(file: Path) -> dict[str, Any]:
-    content = _read_file(file)
+    content = read_file(file)
     try:
         envelope = json.loads(content.decode("utf-8"))
         if not isinstance(envelope, dict):
             raise ValueError("not an object")
-        found = _checksum({key: envelope[key] for key in envelope if key != "sha256"})
-        envelope["document"] = _from_json(envelope.get("document"))
+        found = checksum({key: envelope[key] for key in envelope if key != "sha256"})
+        envelope["document"] = from_json(envelope.get("document"))
     except (ValueError, RecursionError) as error:
-        raise ArtefactError(f"{file} is damaged: it is not valid JSON; {_RESTORE}") from error
+        raise ArtefactError(f"{file} is damaged: it is not valid JSON; {RESTORE}") from error
 
     # The version comes first: a newer format may have other fields and other checksums.
     version = envelope.get("format_version")
     if type(version) is not int or version < 1:
-        raise ArtefactError(f"{file} has no valid format_version ({version!r}); {_RESTORE}")
+        raise ArtefactError(f"{file} has no valid format_version ({version!r}); {RESTORE}")
     if version > FORMAT_VERSION:
         raise ArtefactError(
             f"{file} was written by a newer coresetvi (format {version}, this one reads "
@@ -206,30 +213,30 @@ def _read_envelope(file: Path) -> dict[str, Any]:
         )
     for name, expected in _FIELDS.items():
         if not isinstance(envelope.get(name), expected):
-            raise ArtefactError(f"{file} lacks a valid field {name!r}; {_RESTORE}")
+            raise ArtefactError(f"{file} lacks a valid field {name!r}; {RESTORE}")
     if found != envelope["sha256"]:
-        raise ArtefactError(f"{file} was edited: its checksum does not match; {_RESTORE}")
+        raise ArtefactError(f"{file} was edited: its checksum does not match; {RESTORE}")
     return envelope
 
 
 def _read_arrays(file: Path, envelope: dict[str, Any]) -> dict[str, np.ndarray]:
-    content = _read_file(file)
+    content = read_file(file)
     if len(content) != envelope["arrays_bytes"]:
         raise ArtefactError(
             f"{file} is truncated or was changed: it has {len(content)} bytes instead of "
-            f"{envelope['arrays_bytes']}; {_RESTORE}"
+            f"{envelope['arrays_bytes']}; {RESTORE}"
         )
     if hashlib.sha256(content).hexdigest() != envelope["arrays_sha256"]:
-        raise ArtefactError(f"{file} was changed: its checksum does not match; {_RESTORE}")
+        raise ArtefactError(f"{file} was changed: its checksum does not match; {RESTORE}")
     try:
         arrays = safetensors.numpy.load(content)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ArtefactError(f"{file} is not a valid safetensors file; {_RESTORE}") from error
+        raise ArtefactError(f"{file} is not a valid safetensors file; {RESTORE}") from error
     listed = envelope["arrays"]
     for name in sorted(listed.keys() | arrays.keys()):
         if name not in arrays or listed.get(name) != _describe(arrays[name]):
             raise ArtefactError(
-                f"{file} does not hold the array {name!r} as {DOCUMENT_FILE} lists it; {_RESTORE}"
+                f"{file} does not hold the array {name!r} as {DOCUMENT_FILE} lists it; {RESTORE}"
             )
     return {name: arrays[name] for name in listed}
 
@@ -256,78 +263,9 @@ def _describe(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.name}
 
 
-def _to_json(value: Any, where: str) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(float(value))}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_to_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ArtefactError(
-            f"{where} is a {type(value).__name__} that JSON cannot hold; use dictionaries with "
-            "string keys, lists, strings and numbers, and put arrays into `arrays`"
-        )
-    encoded = {key: _to_json(item, f"{where}.{key}") for key, item in value.items()}
-    return {"literal": encoded} if value.keys() in ({"float"}, {"literal"}) else encoded
-
-
-def _from_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_from_json(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value in ({"float": "nan"}, {"float": "inf"}, {"float": "-inf"}):
-        return float(value["float"])
-    if value.keys() == {"literal"} and isinstance(value["literal"], dict):
-        value = value["literal"]
-    return {key: _from_json(item) for key, item in value.items()}
-
-
-def _checksum(envelope: dict[str, Any]) -> str:
-    canonical = json.dumps(envelope, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
-
-
 def _aside(target: Path) -> Path:
     """Where an artefact waits while its successor moves in: a fixed name, so `read` can find it."""
     return target.parent / f".{target.name}.coresetvi-old"
-
-
-def _remove(directory: Path) -> None:
-    # By name, not the whole tree: nothing but our own two files is ever deleted.
-    with contextlib.suppress(OSError):
-        for name in (ARRAYS_FILE, DOCUMENT_FILE):
-            (directory / name).unlink(missing_ok=True)
-        directory.rmdir()
-
-
-def _read_file(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ArtefactError(
-            f"{file} cannot be read ({error.strerror}); check the path, or {_RESTORE}"
-        ) from error
-
-
-def _write_file(file: Path, content: bytes) -> None:
-    with open(file, "wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-
-
-def _sync_directory(directory: Path) -> None:
-    # So that a rename survives a power cut. Windows and some network disks cannot do it.
-    with contextlib.suppress(OSError):
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _version(package: str) -> str:

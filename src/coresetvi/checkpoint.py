@@ -53,8 +53,7 @@ class Checkpoint:
         leaves, structure = jax.tree.flatten((run.state, run.alive))
         leaves = [jax.numpy.asarray(arrays[f"state.{i}"]) for i in range(len(leaves))]
         state, alive = jax.tree.unflatten(structure, leaves)
-        object.__setattr__(run, "state", state)
-        object.__setattr__(run, "alive", alive)
+        run.replace(state, alive)
         past = {name[8:]: values for name, values in arrays.items() if name.startswith("history.")}
         return History.restore(past), Schedule(*document["schedule"]), document["seconds"]
 

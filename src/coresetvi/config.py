@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from coresetvi.errors import ArtefactError, InputError
+from .errors import ArtefactError, InputError
 
 MAX_ARRAY_SIZE = 4096  # beyond this, JSON is the wrong place for an array
 

@@ -101,11 +101,13 @@ def start_leaves(
     if start == "subset":
         rows = stratified_rows(data, size, frame, generator)
         chosen = data.take(rows)
-        x, y, indices = chosen.x, chosen.y, chosen.indices
-        x = (x - frame.mean) / frame.scale
+        x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
+        y, indices = chosen.y, chosen.indices
     else:
-        x = jnp.asarray(generator.standard_normal((size, *data.x.shape[1:])), dtype=data.x.dtype)
+        x = generator.standard_normal((size, *data.x.shape[1:]))
         y, indices = even_labels(data, size, frame.num_classes), None
+    # On the host as far as it goes: every operation on device arrays would be compiled for this one use.
+    x = jnp.asarray(x, dtype=data.x.dtype)
     leaves: Leaves = {"x": x, "total": jnp.zeros((), dtype=x.dtype)}
     leaves["weights"] = frame.weight_map.init(start_weights(data, y, frame.num_classes, size), frame.total)
     if y is not None:
@@ -172,10 +174,10 @@ def even_labels(data: Dataset, size: int, num_classes: int | None) -> Array | No
 
 def start_weights(data: Dataset, y: Array | None, num_classes: int | None, size: int) -> Array:
     """Weights with which every class of the coreset weighs what it weighs in the data."""
-    total = data.total_weight
-    if y is None or num_classes is None:
-        return jnp.full(size, 1.0, dtype=data.x.dtype) * (total / size)
-    mass = jnp.zeros(num_classes).at[data.y].add(data.weights)
-    count = jnp.zeros(num_classes).at[y].add(1.0)
-    weights = (mass / jnp.maximum(count, 1.0))[y]
-    return (weights * (total / jnp.sum(weights))).astype(data.x.dtype)
+    data_weights = np.asarray(data.weights, dtype=np.float64)
+    weights = np.ones(size)
+    if y is not None and num_classes is not None:
+        mass = np.bincount(np.asarray(data.y), weights=data_weights, minlength=num_classes)
+        count = np.bincount(np.asarray(y), minlength=num_classes)
+        weights = (mass / np.maximum(count, 1))[np.asarray(y)]
+    return jnp.asarray(weights * (data_weights.sum() / weights.sum()), dtype=data.x.dtype)

@@ -5,27 +5,27 @@ concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only t
 """
 
 import functools
-import numbers
-import sys
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import narwhals as nw
 import numpy as np
-from jax.core import Tracer
 
-from coresetvi.errors import InputError
+from .errors import InputError
+from .reading import (
+    columns_of,
+    is_traced,
+    is_whole,
+    pop_column,
+    read,
+    read_rows,
+    read_weights,
+    to_float,
+    to_int,
+)
 
-_REMEDY = {
-    "x": "one-hot encode or drop that column",
-    "y": "encode the labels as 0..C-1",
-    "weights": "give one non-negative number per row",
-    "indices": "give one whole row number per row",
-}
 _CHUNK = 65_536  # rows that `scale` takes at a time, so that it needs little memory
 
 
@@ -61,12 +61,12 @@ class Dataset(eqx.Module):
         target: str | None = None,
         indices: Any = None,
     ):
-        table = _table(x, "x")
+        table = columns_of(x, "x")
         if isinstance(y, str):
-            y, target = _pop(table, y, "y"), target or y
+            y, target = pop_column(table, y, "y"), target or y
         if isinstance(weights, str):
-            weights = _pop(table, weights, "weights")
-        values, names = _read(x, "x", table)
+            weights = pop_column(table, weights, "weights")
+        values, names = read(x, "x", table)
         if values.ndim == 1:
             values = values.reshape(-1, 1)
         if len(values) == 0:
@@ -79,24 +79,24 @@ class Dataset(eqx.Module):
                 f"columns has {len(self.columns)} names but each row of x has shape "
                 f"{values.shape[1:]}; give one name per column"
             )
-        self.x = _to_float(values, "x", self.columns)
+        self.x = to_float(values, "x", self.columns)
         self.y, self.target = None, target
         if y is not None:
-            labels, names = _read_rows(y, "y", len(values))
+            labels, names = read_rows(y, "y", len(values))
             if target is None and names and len(names) == 1:
                 self.target = names[0]
             names = (self.target,) if labels.ndim == 1 and self.target else names
-            self.y = (_to_int if _is_whole(labels) else _to_float)(labels, "y", names)
+            self.y = (to_int if is_whole(labels) else to_float)(labels, "y", names)
         if weights is None:
             self.weights = jnp.ones(len(values), self.x.dtype)
         else:
-            self.weights = _weights(weights, len(values))
+            self.weights = read_weights(weights, len(values))
         self.indices = None
         if indices is not None:
-            rows, names = _read_rows(indices, "indices", len(values))
-            if rows.ndim != 1 or not _is_whole(rows):
+            rows, names = read_rows(indices, "indices", len(values))
+            if rows.ndim != 1 or not is_whole(rows):
                 raise InputError("indices must be whole numbers; give one row number per row of x")
-            self.indices = _to_int(rows, "indices", names)
+            self.indices = to_int(rows, "indices", names)
 
     def __len__(self) -> int:
         return self.x.shape[0]
@@ -131,7 +131,7 @@ class Dataset(eqx.Module):
         >>> Dataset([[1.0], [2.0], [3.0]]).take([2, 0]).take([1]).indices
         Array([0], dtype=int32)
         """
-        if _is_traced(rows):
+        if is_traced(rows):
             return self._gather(jnp.asarray(rows))
         rows = np.asarray(rows)
         if rows.dtype == bool and rows.shape == (len(self),):
@@ -189,7 +189,7 @@ class Dataset(eqx.Module):
         >>> mean.tolist(), std.tolist()
         ([2.0, 5.0], [1.0, 5.0])
         """
-        traced = _is_traced((self.x, self.weights))
+        traced = is_traced((self.x, self.weights))
         xp = jnp if traced else np
         pieces = functools.partial(_pieces, self.x, self.weights, xp)
         total: Any = sum(w.sum() for _, w in pieces())
@@ -262,176 +262,3 @@ def _pieces(x: Any, weights: Any, xp: Any) -> Iterator[tuple[Any, Any]]:
     for start in range(0, len(x), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         yield x[chunk], weights[chunk].astype(np.float64)  # which makes every product float64
-
-
-def _is_traced(value: Any) -> bool:
-    leaves = jax.tree.leaves(value) if isinstance(value, list | tuple) else (value,)
-    return any(isinstance(leaf, Tracer) for leaf in leaves)
-
-
-def _is_whole(values: Any) -> bool:
-    return jnp.issubdtype(values.dtype, jnp.integer) or values.dtype == bool
-
-
-def _table(value: Any, role: str) -> dict[str, nw.Series] | None:
-    """The columns of a frame or series by name; None for anything else."""
-    try:
-        frame: Any = nw.from_native(value, allow_series=True, pass_through=True)
-        if isinstance(frame, nw.LazyFrame):
-            frame = frame.collect()
-    except nw.exceptions.DuplicateError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{role} needs distinct column names ({reason}); rename them") from error
-    if isinstance(frame, nw.Series):
-        return {"" if frame.name is None else str(frame.name): frame}
-    if isinstance(frame, nw.DataFrame):
-        return {str(series.name): series for series in frame.iter_columns()}
-    return None
-
-
-def _pop(table: dict[str, nw.Series] | None, name: str, role: str) -> nw.Series:
-    if table is None:
-        raise InputError(f"{role}={name!r} names a column, but x is not a frame; pass an array")
-    if name not in table:
-        choices = ", ".join(map(repr, table))
-        raise InputError(f"{role}={name!r} is not a column of x; choose one of {choices}")
-    return table.pop(name)
-
-
-def _read(value: Any, role: str, table: dict[str, nw.Series] | None = None):
-    """Numbers and column names of whatever was passed in."""
-    if _is_traced(value):
-        values = jnp.asarray(value)
-        if values.ndim == 0:
-            raise InputError(f"{role} is a single number, not rows; pass one row per datum")
-        return values, None
-    table = _table(value, role) if table is None else table
-    if table is None:
-        numpy_values = _numeric(value, role)
-        return value if isinstance(value, jax.Array) else numpy_values, None
-    parts = [_series(series, role, name) for name, series in table.items()]
-    if not parts:
-        raise InputError(f"{role} has no columns; pass at least one besides y and weights")
-    return np.stack(parts, axis=1), None if "" in table else tuple(table)
-
-
-def _read_rows(value: Any, role: str, num_rows: int):
-    """As `_read`, for what goes with the rows of x: (n,) or (n, C), where one column means (n,)."""
-    values, names = _read(value, role)
-    if len(values) != num_rows:
-        raise InputError(
-            f"x has {num_rows} rows but {role} has {len(values)}; give one entry of {role} per row"
-        )
-    if values.ndim > 2:
-        raise InputError(f"{role} has shape {values.shape}; give it one or two axes")
-    return values.reshape(-1) if values.shape[1:] == (1,) else values, names
-
-
-def _weights(value: Any, num_rows: int) -> jax.Array:
-    weights, names = _read_rows(value, "weights", num_rows)
-    if weights.ndim != 1:
-        raise InputError(f"weights has shape {weights.shape}; give one number per row")
-    converted = _to_float(weights, "weights", names)
-    if not _is_traced(weights):
-        host = np.asarray(weights).astype(converted.dtype)  # after underflow, if there was any
-        if (host < 0).any():
-            row = int((host < 0).argmax())
-            raise InputError(
-                f"weights has {host[row]} in {_place((row,), names)}; weights must not be negative"
-            )
-        if not host.any():
-            raise InputError("weights are all zero; give at least one row a positive weight")
-    return converted
-
-
-def _series(series: nw.Series, role: str, name: str) -> np.ndarray:
-    dtype = series.dtype
-    if dtype == nw.Boolean and series.null_count():
-        series = series.cast(nw.Float64)  # numbers do this of themselves: null becomes NaN
-    if dtype.is_numeric() or dtype == nw.Boolean:
-        return _numeric(series.to_numpy(), role, (name,))
-    if dtype in (nw.Object, nw.Unknown):  # may still be numbers, such as Python's own
-        return _numeric(series.to_numpy(), role, (name,))
-    raise InputError(f"{role} column {name!r} holds {dtype} values, not numbers; {_REMEDY[role]}")
-
-
-def _numeric(value: Any, role: str, names: tuple[str, ...] | None = None) -> np.ndarray:
-    """A numpy array of numbers or booleans, or an error that names what is not a number."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        value = np.ma.filled(value.astype(float), np.nan)
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{role} is not rectangular; give every row the same length") from error
-    except TypeError as error:
-        raise InputError(f"{role} cannot be an array ({error}); pass rows of numbers") from error
-    if array.ndim == 0:
-        raise InputError(
-            f"{role} is a single {type(value).__name__}, not rows; pass an array with one row per "
-            "datum (of a sparse matrix: its .toarray())"
-        )
-    if array.dtype == object:
-        try:
-            array = np.array(array.tolist())  # numpy looks for the type again
-            array = array.astype(float) if array.dtype == object else array
-        except (TypeError, ValueError, OverflowError):
-            pass  # the culprit is looked for below
-    if _is_whole(array) or jnp.issubdtype(array.dtype, jnp.floating):
-        return array
-    entry: Any
-    for position, entry in np.ndenumerate(np.asarray(value, dtype=object)):
-        if not isinstance(entry, numbers.Real | Decimal | np.bool_ | None):
-            place = _place(position, names)
-            raise InputError(f"{role} has {entry!r} in {place}, not a number; {_REMEDY[role]}")
-        if isinstance(entry, int) and abs(int(entry)) > sys.float_info.max:
-            place = _place(position, names)
-            raise InputError(f"{role} has a number too large for a float in {place}; rescale it")
-    raise InputError(f"{role} holds {array.dtype} values, not numbers; {_REMEDY[role]}")
-
-
-def _to_float(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array:
-    dtype = jnp.result_type(float)
-    if _is_traced(values):
-        return values.astype(dtype)
-    host = np.asarray(values)
-    with np.errstate(over="ignore"):
-        converted = host.astype(dtype, copy=False)
-    finite = np.isfinite(converted)
-    if not finite.all():
-        position = np.unravel_index(finite.argmin(), finite.shape)
-        entry, place = host[position], _place(position, names)
-        if np.isnan(entry):
-            raise InputError(f"{role} has a NaN in {place}; drop or impute that row")
-        if np.isinf(entry):
-            raise InputError(f"{role} has an infinite value in {place}; drop or clip that row")
-        raise InputError(
-            f"{role} has {entry} in {place}, too large for {dtype}; rescale or set jax_enable_x64"
-        )
-    # `jnp.array` copies: an alias would change under us when the caller writes into their array.
-    keep = isinstance(values, jax.Array) and values.dtype == dtype
-    return values if keep else jnp.array(converted)
-
-
-def _to_int(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array:
-    dtype = jnp.result_type(int)
-    if _is_traced(values):
-        return values.astype(dtype)
-    host, limits = np.asarray(values), np.iinfo(dtype)
-    if host.dtype.itemsize >= dtype.itemsize:
-        outside = (host < limits.min) | (host > limits.max)
-        if outside.any():
-            position = np.unravel_index(outside.argmax(), outside.shape)
-            raise InputError(
-                f"{role} has {host[position]} in {_place(position, names)}, too large for {dtype}; "
-                "pass smaller ones or set jax_enable_x64"
-            )
-    return jnp.array(host.astype(dtype))
-
-
-def _place(position: Sequence[Any], names: tuple[str, ...] | None) -> str:
-    row, *rest = (int(number) for number in position)
-    if names:
-        return f"row {row}, column {names[rest[0] if rest else 0]!r}"
-    if len(rest) > 1:
-        return f"row {row}, position {tuple(rest)}"
-    return f"row {row}, column {rest[0]}" if rest else f"row {row}"

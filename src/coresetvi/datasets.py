@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coresetvi.data import Dataset
-from coresetvi.errors import InputError
+from .data import Dataset
+from .errors import InputError
 
 Pair = tuple[Dataset, Dataset]
 

@@ -56,19 +56,30 @@ def fit(
     root = jax.random.key(key) if isinstance(key, (int, np.integer)) else key
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
     data = model.check(data)
-    settled, problem = construction.setup(model, data, root)
-    states = [settled.start(problem, jax.random.fold_in(k, 2**31 - 1)) for k in keys]
-    run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
-    schedule = fixed_schedule(num_steps) if num_steps else open_schedule(settled.default_steps)
-    saved = Checkpoint(checkpoint, resume, settled, model, data, keys, num_steps)
-    history, result, seconds = run_loop(run, schedule, saved, progress)
-    fits = [
-        Fit.collect(settled, problem, keys[trial], run.trial(trial), history, trial, result, seconds)
-        for trial in range(len(keys))
-    ]
+    saved = Checkpoint(checkpoint, resume, construction, model, data, keys, num_steps)
+    with Progress(progress) as bar:
+        began = time.perf_counter()
+        run = begin(construction, model, data, keys)
+        compiled = time.perf_counter() - began
+        most_steps = run.construction.default_steps
+        schedule = fixed_schedule(num_steps) if num_steps else open_schedule(most_steps)
+        history, result, seconds = run_loop(run, schedule, saved, bar, compiled)
+    fits = [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
     if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
         raise NonFiniteError(bad.explanation)
     return fits[0] if num_trials is None else fits
+
+
+def begin(construction: Construction, model: Model, data: Dataset, keys: PRNGKeyArray) -> "Run":
+    """Everything ready for the first step, compiled, after one trial step if the construction asks for it."""
+    settled, problem = construction.setup(model, data)
+    states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1)) for key in keys]
+    run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
+    # One step whose outcome is dropped: it compiles, and shows whether the construction suits the problem.
+    _, info = run_chunk(run, *(jnp.asarray(number) for number in (0, 1, 1, 1)))
+    first = jax.tree.map(lambda values: np.asarray(values)[0], info)
+    instead = construction.reconsider(settled, first)
+    return run if instead is None else begin(instead, model, data, keys)
 
 
 class Run(eqx.Module):
@@ -84,7 +95,13 @@ class Run(eqx.Module):
         self.construction, self.problem, self.state, self.keys = construction, problem, state, keys
         self.alive = jnp.ones(len(keys), dtype=bool)
 
+    def replace(self, state: Any, alive: Array) -> None:
+        """Move on, in place: the loop's one mutable thing."""
+        object.__setattr__(self, "state", state)
+        object.__setattr__(self, "alive", alive)
+
     def trial(self, index: int) -> Any:
+        """The state of one trial."""
         return jax.tree.map(lambda leaf: leaf[index], self.state)
 
 
@@ -135,39 +152,30 @@ def run_chunk(run: Run, first: Array, end: Array, decay_start: Array, decay_leng
     return carry, info
 
 
-def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, progress: bool | None):
+def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, compiled: float):
     """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place."""
     history, schedule, seconds = saved.restore(run, schedule)
-    began = time.perf_counter()
+    seconds["compile"] += compiled
     result = "finished"
-
-    def advance(first: int, end: int):
-        numbers = (first, end, schedule.decay_start, schedule.decay_length)
-        carry, info = run_chunk(run, *(jnp.asarray(number) for number in numbers))
-        return carry, jax.tree.map(np.asarray, info)
-
-    with Progress(progress, schedule.end) as bar:
-        try:
-            advance(len(history), 0)  # no step: only compiles, so that it can be timed on its own
-            seconds["compile"] += time.perf_counter() - began
-            while len(history) < schedule.end:
-                tick = time.perf_counter()
-                first = len(history)
-                (state, alive), info = advance(first, schedule.end)
-                object.__setattr__(run, "state", state)
-                object.__setattr__(run, "alive", alive)
-                count = min(CHUNK, schedule.end - first)
-                elapsed = time.perf_counter() - tick
-                history.extend(info, count, seconds["run"], elapsed)
-                seconds["run"] += elapsed
-                if not np.any(np.asarray(alive)):
-                    result = "non_finite"
-                    break
-                schedule = decide(schedule, history["loss"], history["kl"])
-                bar.update(len(history), schedule.end, history)
-                saved.keep(run, history, schedule, seconds)
-        except KeyboardInterrupt:
-            result = "interrupted"
+    try:
+        while len(history) < schedule.end:
+            tick = time.perf_counter()
+            numbers = (len(history), schedule.end, schedule.decay_start, schedule.decay_length)
+            (state, alive), info = run_chunk(run, *(jnp.asarray(number) for number in numbers))
+            info = jax.tree.map(np.asarray, info)
+            run.replace(state, alive)
+            elapsed = time.perf_counter() - tick
+            count = min(CHUNK, schedule.end - len(history))
+            history.extend(info, count, seconds["run"], elapsed)
+            seconds["run"] += elapsed
+            if not np.any(np.asarray(alive)):
+                result = "non_finite"
+                break
+            schedule = decide(schedule, history["loss"], history["kl"])
+            bar.update(len(history), schedule.end, history)
+            saved.keep(run, history, schedule, seconds)
+    except KeyboardInterrupt:
+        result = "interrupted"
     saved.keep(run, history, schedule, seconds, now=True)
     return history, result, seconds
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from . import artefact
 from .config import decode, encode, is_decodable
-from .constructions.base import Construction, Problem
+from .constructions.base import Construction
 from .data import Coreset, Dataset
 from .errors import ArtefactError, InputError
 from .families import Family, Psi
@@ -56,33 +56,23 @@ class Fit:
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def collect(
-        cls,
-        construction: Construction,
-        problem: Problem,
-        key: PRNGKeyArray,
-        state: Any,
-        history: History,
-        trial: int,
-        result: str,
-        seconds: dict[str, float],
-    ) -> "Fit":
-        """One trial's `Fit` from the loop's parts."""
+    def collect(cls, run: Any, trial: int, history: History, result: str, seconds: dict[str, float]) -> "Fit":
+        """One trial's `Fit` from the loop's `Run`."""
+        construction, problem = run.construction, run.problem
         records = history.trial(trial)
         if len(history) and not np.isfinite(records["loss"][-1]):
             result = "non_finite"
         elif result == "finished" and not np.any(records["accepted"][-20:]):
             result = "inner_not_converged"
-        coreset, psi = construction.extract(problem, state)
+        coreset, psi = construction.extract(problem, run.trial(trial))
         about = {
             "rows": len(problem.data),
             "total_weight": float(problem.data.total_weight),
             "steps": len(history),
             **artefact.provenance(),
         }
-        return cls(
-            coreset, problem.model, problem.family, psi, construction, records, result, key, seconds, about
-        )
+        model, family, key = problem.model, problem.family, run.keys[trial]
+        return cls(coreset, model, family, psi, construction, records, result, key, seconds, about)
 
     @property
     def explanation(self) -> str:

@@ -19,6 +19,7 @@ from jaxtyping import Array, Float
 
 from .config import register
 from .coreset import Leaves
+from .data_term import DataTerm
 from .families import Family, Psi
 from .importance import log_weights, normalise, normalised_ess
 from .inner import InnerInfo, check_positive
@@ -28,12 +29,17 @@ Vector = Float[Array, " s"]
 
 
 class OuterStep(NamedTuple):
-    """Everything one outer step may evaluate. Noise and minibatch are fixed inside it."""
+    """Everything one outer step may evaluate. Noise and minibatch are fixed inside it.
+
+    `data` and `core` are relative to their values at a `reference` theta, the mean of the draws: with a
+    million rows the values themselves leave float32 no digits for how draws differ. Nothing is lost, for a
+    bound shifts with `data` and does not see a constant in `core`.
+    """
 
     solve: Callable[[Leaves, Psi], tuple[Psi, InnerInfo]]
     draw: Callable[[Psi], tuple[Float[Array, "s d"], Vector]]
-    data: Callable[[Float[Array, "s d"]], Vector]
-    core: Callable[[Leaves, Float[Array, "s d"]], Vector]
+    data: Callable[[Float[Array, "s d"], Float[Array, " d"]], DataTerm]
+    core: Callable[[Leaves, Float[Array, "s d"], Float[Array, " d"]], Vector]
     prior: Callable[[Float[Array, "s d"]], Vector]
     project: Callable[[Leaves], Leaves]
     objective: Objective
@@ -69,10 +75,18 @@ def describe(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
     )
 
 
+def mean_draw(thetas: Float[Array, "s d"]) -> Float[Array, " d"]:
+    """The theta that a step's log-likelihoods are measured from."""
+    return jax.lax.stop_gradient(jnp.mean(thetas, axis=0))
+
+
 class Optimizer(eqx.Module):
     """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1."""
 
     uses_inner_gradient: eqx.AbstractClassVar[bool]
+    # Whether steps regress on the draws' residuals, so that noise in the data term must be kept out of them.
+    needs_exact_data: eqx.AbstractClassVar[bool]
+    default_steps: eqx.AbstractClassVar[int]
 
     @abc.abstractmethod
     def init(self, learned: Leaves, family: Family, psi: Psi) -> Any:
@@ -81,8 +95,8 @@ class Optimizer(eqx.Module):
     @abc.abstractmethod
     def step(
         self, outer: OuterStep, learned: Leaves, psi: Psi, opt_state: Any, scale: Array
-    ) -> tuple[Leaves, Psi, Any, Info]:
-        """New leaves, psi*, state and the step's record."""
+    ) -> tuple[Leaves, Psi, Any, Any, Info]:
+        """New leaves, psi*, optimiser state, the data term's memory and the step's record."""
 
 
 @register
@@ -91,6 +105,8 @@ class Adam(Optimizer):
 
     learning_rate: float = 0.03
     uses_inner_gradient: ClassVar[bool] = True
+    needs_exact_data: ClassVar[bool] = False
+    default_steps: ClassVar[int] = 2000
 
     def __check_init__(self):
         check_positive(self, "learning_rate")
@@ -106,11 +122,15 @@ class Adam(Optimizer):
             leaves, tangent = moving
             solution, inner = outer.solve(leaves, outer.family.move(psi, tangent))
             thetas, proposal = outer.draw(solution)
-            vectors = (outer.data(thetas), outer.core(leaves, thetas), outer.prior(thetas), proposal)
-            return outer.objective.loss(*vectors), (vectors, solution, inner)
+            reference = mean_draw(thetas)
+            term = outer.data(thetas, reference)
+            vectors = (term.rises, outer.core(leaves, thetas, reference), outer.prior(thetas), proposal)
+            return outer.objective.loss(*vectors), (vectors, term, solution, inner)
 
         moving = (learned, outer.family.zero(psi))
-        (loss, (vectors, solution, inner)), gradient = jax.value_and_grad(loss_of, has_aux=True)(moving)
+        (loss, aux), gradient = jax.value_and_grad(loss_of, has_aux=True)(moving)
+        (data, core, prior, proposal), term, solution, inner = aux
+        loss = loss - term.value
         updates, new_state = self._transform().update(gradient, opt_state, moving)
         updates = jax.tree.map(lambda u: -self.learning_rate * scale * u, updates)
         # A hypergradient that the inner problem does not vouch for moves nothing but psi.
@@ -120,8 +140,7 @@ class Adam(Optimizer):
         new_state = jax.tree.map(keep, new_state, opt_state)
         tangent = jax.tree.map(lambda u: jnp.where(inner.accepted, u, jnp.zeros_like(u)), updates[1])
         psi = outer.family.move(solution, tangent)
-        data, core, prior, proposal = vectors
-        return learned, psi, new_state, describe(loss, data, core, prior, proposal, inner)
+        return learned, psi, new_state, term.memory, describe(loss, data, core, prior, proposal, inner)
 
 
 @register
@@ -140,6 +159,8 @@ class NaturalGradient(Optimizer):
     damping: float = 1e-3
     max_move: float = 0.5
     uses_inner_gradient: ClassVar[bool] = False
+    needs_exact_data: ClassVar[bool] = True
+    default_steps: ClassVar[int] = 300
 
     def __check_init__(self):
         check_positive(self, "damping", "max_move")
@@ -150,18 +171,21 @@ class NaturalGradient(Optimizer):
     def step(self, outer, learned, psi, opt_state, scale):
         psi, inner = outer.solve(learned, psi)
         thetas, proposal = outer.draw(psi)
-        data, prior = outer.data(thetas), outer.prior(thetas)
+        reference = mean_draw(thetas)
+        term = outer.data(thetas, reference)
+        data, prior = term.rises, outer.prior(thetas)
         flat, unravel = ravel_pytree(learned)
 
         def core_at(leaves):
-            return outer.core(unravel(leaves), thetas)
+            return outer.core(unravel(leaves), thetas, reference)
 
         def loss_at(core):
             return outer.objective.loss(data, core, prior, proposal)
 
         core = core_at(flat)
         loss, slope = jax.value_and_grad(loss_at)(core)
-        move = self._direction(outer, flat, unravel, thetas, core, prior, proposal, slope)
+        scores = self._scores(outer, flat, unravel, thetas, reference)
+        move = self._direction(scores, core, prior, proposal, slope)
         lengths = scale * jnp.asarray([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=flat.dtype)
 
         def projected(length):
@@ -171,13 +195,16 @@ class NaturalGradient(Optimizer):
         best = jnp.nanargmin(losses)
         usable = inner.accepted & jnp.isfinite(losses[best])
         learned = unravel(jnp.where(usable, projected(lengths[best]), flat))
-        return learned, psi, opt_state, describe(loss, data, core, prior, proposal, inner)
+        info = describe(loss - term.value, data, core, prior, proposal, inner)
+        return learned, psi, opt_state, term.memory, info
 
-    def _direction(self, outer, flat, unravel, thetas, core, prior, proposal, slope):
+    def _scores(self, outer, flat, unravel, thetas, reference):
         def score(theta):
-            return jax.grad(lambda leaves: outer.core(unravel(leaves), theta[None])[0])(flat)
+            return jax.grad(lambda leaves: outer.core(unravel(leaves), theta[None], reference)[0])(flat)
 
-        scores = jax.vmap(score)(thetas)
+        return jax.vmap(score)(thetas)
+
+    def _direction(self, scores, core, prior, proposal, slope):
         weights = normalise(log_weights(core, prior, proposal))
         # Half uniform: no draw is ignored by the metric, so its contribution to the slope stays bounded.
         mixed = 0.5 * (weights + 1.0 / weights.shape[0])

@@ -7,27 +7,26 @@ from typing import Any
 class Progress:
     """Context manager; `wanted=None` shows a bar only when standard error is a terminal."""
 
-    def __init__(self, wanted: bool | None, total: int):
+    def __init__(self, wanted: bool | None):
         self._bar: Any = None
-        self._total = total
         self._wanted = sys.stderr.isatty() if wanted is None else wanted
 
     def __enter__(self) -> "Progress":
         if self._wanted:
             from rich.console import Console
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
             from rich.progress import Progress as Bar
 
             self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+                MofNCompleteColumn(),
                 TimeElapsedColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )
             self._bar.start()
-            self._task = self._bar.add_task("compiling", total=self._total)
+            self._task = self._bar.add_task("compiling", total=None)
         return self
 
     def update(self, done: int, total: int, history) -> None:

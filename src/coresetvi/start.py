@@ -1,5 +1,6 @@
 """Where r starts: at the model's own starting point, with a scale read off the curvature there."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -15,6 +16,7 @@ EXACT_CURVATURE_DIM = 512
 START_WIDTH = 0.1
 
 
+@eqx.filter_jit
 def start_family(family: Family, model: Model, data: Dataset, key: PRNGKeyArray) -> Psi:
     """Parameters of r before the first step.
 

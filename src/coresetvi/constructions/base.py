@@ -31,7 +31,7 @@ class Construction(eqx.Module):
     """Frozen configuration of one way to make a coreset and its posterior."""
 
     @abc.abstractmethod
-    def setup(self, model: Model, data: Dataset, key: PRNGKeyArray) -> tuple["Construction", Problem]:
+    def setup(self, model: Model, data: Dataset) -> tuple["Construction", Problem]:
         """This construction with every open choice settled, and the fit's constants."""
 
     @abc.abstractmethod
@@ -47,6 +47,10 @@ class Construction(eqx.Module):
     @abc.abstractmethod
     def extract(self, problem: Problem, state: State) -> tuple[Dataset, Psi]:
         """The coreset and the parameters of r."""
+
+    def reconsider(self, settled: "Construction", info: Info) -> "Construction | None":
+        """Asked once, with the record of a trial step: another configuration to use instead, or None."""
+        return None
 
     @property
     @abc.abstractmethod

@@ -5,21 +5,23 @@ problem is solved and differentiated (`inner`) and how steps are taken (`optimiz
 out lets the construction choose it from the sizes of model and data alone.
 """
 
+import dataclasses
 from collections.abc import Iterable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array
 
 from ..config import register
 from ..coreset import LEARNABLE, STARTS, Frame, Leaves, make_frame, start_leaves
 from ..data import Dataset
+from ..data_term import data_term, empty_surrogate
 from ..errors import InputError
 from ..families import Family, FullRank, MeanField, Psi
-from ..importance import log_weights, normalise, normalised_ess
 from ..inner import Alternating, Implicit, Inner, InnerProblem, Joint, Unrolled
-from ..likelihood_sums import log_likelihood_sums, weighted_log_likelihood
+from ..likelihood_sums import Quadratic, log_likelihood_rises, weighted_log_likelihood
 from ..models.base import Model
 from ..objectives import ImportanceElbo, Objective
 from ..outer import Adam, NaturalGradient, Optimizer, OuterStep
@@ -29,9 +31,11 @@ from .base import Construction, Problem
 
 # Up to this many parameters a full covariance and importance sampling are both affordable and reliable.
 SMALL_MODEL = 128
-# A trial solve decides whether importance sampling from r works: so many draws must leave more than so few.
-PILOT_DRAWS = 256
+# Importance sampling from r works if the first step's draws leave more than so many effective ones.
 MIN_EFFECTIVE_DRAWS = 4.0
+# Log-likelihoods (rows x draws x steps) that a fit may evaluate before it turns to minibatches: about 20 s.
+WHOLE_DATA_WORK = 2_500_000_000
+MINIBATCH_ROWS = 8_192
 
 
 class CoresetProblem(Problem):
@@ -49,6 +53,7 @@ class CoresetState(eqx.Module):
     psi_start: Psi
     optimizer: object
     indices: Array | None
+    surrogate: Quadratic | None
 
 
 @register
@@ -116,33 +121,26 @@ class BBPSVI(Construction):
 
     @property
     def default_steps(self):
-        return 300 if isinstance(self.optimizer, NaturalGradient) else 2000
+        return (self.optimizer or Adam()).default_steps
 
-    def setup(self, model, data, key):
+    def setup(self, model, data):
         learn = self.learn
         if learn is None:
             learn = frozenset({"x", "weights", "total"} if self.weights.learnable else {"x"})
         if "y" in learn and data.y is None:
             raise InputError('learn has "y", but the data have no labels.')
         frame = make_frame(data, self.weights, learn, model.num_classes)
-        family = self.family or (FullRank() if model.dim <= SMALL_MODEL else MeanField())
-        problem = CoresetProblem(model, data, family, frame)
-        settled = self._settle(problem, learn, key)
-        if self.family is None and not isinstance(settled.optimizer, NaturalGradient):
-            # A full covariance learned from few noisy draws is worse than a diagonal one.
-            problem = CoresetProblem(model, data, MeanField(), frame)
-            settled = eqx.tree_at(lambda s: s.family, settled, MeanField())
-        return settled, problem
+        settled = self._settle(model, data, learn)
+        assert settled.family is not None
+        return settled, CoresetProblem(model, data, settled.family, frame)
 
-    def _settle(self, problem: CoresetProblem, learn: frozenset[str], key: PRNGKeyArray) -> "BBPSVI":
-        """Every open choice made, from sizes, from the parts that were given, and from one trial solve."""
-        model = problem.model
+    def _settle(self, model: Model, data: Dataset, learn: frozenset[str]) -> "BBPSVI":
+        """Every open choice made, from sizes and from the parts that were given."""
         importance = isinstance(self.objective, ImportanceElbo)
         inner, optimizer = self.inner, self.optimizer
         if optimizer is None:
-            undecided = importance and inner is None and model.dim <= SMALL_MODEL
-            natural = isinstance(inner, Alternating) or (undecided and self._proposal_works(problem, key))
-            optimizer = NaturalGradient() if natural else Adam()
+            small = importance and inner is None and model.dim <= SMALL_MODEL
+            optimizer = NaturalGradient() if small or isinstance(inner, Alternating) else Adam()
         if inner is None:
             natural = isinstance(optimizer, NaturalGradient)
             inner = Alternating(Implicit()) if natural else Unrolled(num_steps=30, learning_rate=0.05)
@@ -154,6 +152,8 @@ class BBPSVI(Construction):
             )
         if isinstance(inner, Joint) and not optimizer.uses_inner_gradient:
             raise InputError("Joint() needs optimizer=Adam(), which moves r together with the coreset.")
+        # A full covariance learned from few noisy draws, as Adam's are, is worse than a diagonal one.
+        small = model.dim <= SMALL_MODEL and isinstance(optimizer, NaturalGradient)
         objective = self.objective
         if objective.num_samples is None:
             draws = max(128, 4 * model.dim) if isinstance(optimizer, NaturalGradient) else 10
@@ -162,32 +162,36 @@ class BBPSVI(Construction):
             )
         return BBPSVI(
             self.size,
-            family=problem.family,
+            family=self.family or (FullRank() if small else MeanField()),
             learn=learn,
             weights=self.weights,
             objective=objective,
             inner=inner,
             optimizer=optimizer,
             init=self.init,
-            batch_size=min(self.batch_size or whole_or_batch(problem.data), len(problem.data)),
+            batch_size=choose_batch(self.batch_size, data, objective, optimizer),
         )
 
-    def _proposal_works(self, problem: CoresetProblem, key: PRNGKeyArray) -> bool:
-        """Whether r, fitted to a starting coreset, covers its posterior: the natural gradient's premise.
+    def reconsider(self, settled: "BBPSVI", info):
+        """Whether r covers the coreset posterior is the natural gradient's premise: measured, not guessed.
 
-        Measured rather than guessed from the kind of model: the inner problem must converge, and the
-        importance weights must leave more than a few draws alive.
+        The inner problem must have converged and the importance weights must leave more than a few draws
+        alive. If not, the information can reach the coreset only through psi*, by nested gradients.
         """
-        leaves, _ = start_leaves(problem.frame, problem.data, self.size, self.init, key)
-        converged, ess = try_proposal(problem, problem.frame.build(leaves), key)
-        return bool(converged) and float(ess) * PILOT_DRAWS > MIN_EFFECTIVE_DRAWS
+        if self.optimizer is not None or not isinstance(settled.optimizer, NaturalGradient):
+            return None
+        draws = settled.objective.num_samples or 1
+        if np.all(info.accepted) and np.all(info.ess * draws > MIN_EFFECTIVE_DRAWS):
+            return None
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return BBPSVI(**{**fields, "optimizer": Adam()})
 
     def start(self, problem: CoresetProblem, key):
         assert self.learn is not None and self.optimizer is not None
         points_key, theta_key = jax.random.split(key)
-        frame = problem.frame
-        leaves, indices = start_leaves(frame, problem.data, self.size, self.init, points_key)
-        psi = start_family(problem.family, problem.model, frame.build(leaves), theta_key)
+        model, data, frame = problem.model, problem.data, problem.frame
+        leaves, indices = start_leaves(frame, data, self.size, self.init, points_key)
+        psi = start_family(problem.family, model, frame.build(leaves), theta_key)
         learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
         frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
         return CoresetState(
@@ -197,37 +201,53 @@ class BBPSVI(Construction):
             psi_start=psi,
             optimizer=self.optimizer.init(learned, problem.family, psi),
             indices=indices,
+            surrogate=empty_surrogate(model, data) if self._wants_surrogate(model, data) else None,
         )
+
+    def _wants_surrogate(self, model: Model, data: Dataset) -> bool:
+        assert self.optimizer is not None and self.batch_size is not None
+        minibatches = self.batch_size < len(data)
+        return minibatches and self.optimizer.needs_exact_data and model.dim <= SMALL_MODEL
 
     def step(self, problem: CoresetProblem, state, index, scale, key):
         assert self.inner is not None and self.optimizer is not None
         inner_key, noise_key, batch_key = jax.random.split(key, 3)
-        outer = self._outer_step(problem, state, self.inner, (inner_key, noise_key, batch_key))
+        outer = self._outer_step(problem, state, index, self.inner, (inner_key, noise_key, batch_key))
         psi = self.inner.begin(state.psi, state.psi_start, index)
-        learned, psi, opt_state, info = self.optimizer.step(outer, state.learned, psi, state.optimizer, scale)
-        state = eqx.tree_at(lambda s: (s.learned, s.psi, s.optimizer), state, (learned, psi, opt_state))
-        return state, info
+        learned, psi, opt_state, surrogate, info = self.optimizer.step(
+            outer, state.learned, psi, state.optimizer, scale
+        )
+        moved = CoresetState(
+            learned=learned,
+            frozen=state.frozen,
+            psi=psi,
+            psi_start=state.psi_start,
+            optimizer=opt_state,
+            indices=state.indices,
+            surrogate=surrogate,
+        )
+        return moved, info
 
-    def _outer_step(self, problem, state, inner: Inner, keys) -> OuterStep:
+    def _outer_step(self, problem, state, index, inner: Inner, keys) -> OuterStep:
         inner_key, noise_key, batch_key = keys
         model, data, family, frame = problem.model, problem.data, problem.family, problem.frame
         num_samples = self.objective.num_samples
         batch = data.batch(batch_key, self.batch_size)
-        factor = len(data) / len(batch)
 
-        def core(learned, thetas):
+        def core(learned, thetas, reference):
             coreset = frame.build({**state.frozen, **learned})
-            return jax.vmap(lambda theta: weighted_log_likelihood(model, theta, coreset))(thetas)
+            return log_likelihood_rises(model, thetas, reference, coreset)[1]
 
         def inner_loss(psi, learned, noise):
+            coreset = frame.build({**state.frozen, **learned})
             thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
-            return -jnp.mean(core(learned, thetas) + jax.vmap(model.log_prior)(thetas) - proposal)
+            return -jnp.mean(log_joint(model, thetas, coreset) - proposal)
 
         inner_problem = InnerProblem(inner_loss, family, model.dim)
         return OuterStep(
             solve=lambda learned, psi: inner.solve(inner_problem, learned, psi, inner_key),
             draw=lambda psi: family.draw(psi, noise_key, num_samples, model.dim),
-            data=lambda thetas: factor * log_likelihood_sums(model, thetas, batch),
+            data=data_term(model, data, batch, state.surrogate, index),
             core=core,
             prior=jax.vmap(model.log_prior),
             project=frame.project,
@@ -241,33 +261,15 @@ class BBPSVI(Construction):
         return problem.frame.build({**state.frozen, **state.learned}, indices), state.psi
 
 
-@eqx.filter_jit
-def try_proposal(problem: CoresetProblem, coreset: Dataset, key: PRNGKeyArray) -> tuple[Array, Array]:
-    """Solve the inner problem once on `coreset`; did it converge, and what is the normalised ESS of r?"""
-    model, family = problem.model, problem.family
-    psi = start_family(family, model, coreset, key)
-
-    def loss(psi, learned, noise):
-        thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
-        return -jnp.mean(log_joint(model, thetas, coreset) - proposal)
-
-    psi, info = Implicit().find(InnerProblem(loss, family, model.dim), {}, psi, key)
-    thetas, proposal = family.draw(psi, jax.random.fold_in(key, 1), PILOT_DRAWS, model.dim)
-    prior = jax.vmap(model.log_prior)(thetas)
-    core = log_likelihood_sums(model, thetas, coreset)
-    return info.accepted, normalised_ess(normalise(log_weights(core, prior, proposal)))
-
-
 def log_joint(model: Model, thetas: Array, coreset: Dataset) -> Array:
     """log p(theta) + sum_m v_m log p(z_m | u_m, theta) for every draw."""
     core = jax.vmap(lambda theta: weighted_log_likelihood(model, theta, coreset))(thetas)
     return core + jax.vmap(model.log_prior)(thetas)
 
 
-def whole_or_batch(data: Dataset) -> int:
-    """Rows a step: all of them while that is cheap, for minibatch noise is what limits a coreset."""
-    return len(data) if len(data) <= WHOLE_DATA_ROWS else MINIBATCH_ROWS
-
-
-WHOLE_DATA_ROWS = 50_000
-MINIBATCH_ROWS = 8_192
+def choose_batch(wanted: int | None, data: Dataset, objective: Objective, optimizer: Optimizer) -> int:
+    """Rows a step: all of them while a fit stays cheap, for minibatch noise is what limits a coreset."""
+    if wanted is not None:
+        return min(wanted, len(data))
+    work = len(data) * (objective.num_samples or 1) * optimizer.default_steps
+    return len(data) if work <= WHOLE_DATA_WORK else min(MINIBATCH_ROWS, len(data))

@@ -18,8 +18,7 @@ from ..outer import describe
 from ..start import start_family
 from ..weights import Fixed
 from .base import Construction, Problem
-from .gradient import whole_or_batch
-
+from .gradient import MINIBATCH_ROWS
 
 # Stochastic gradients of a full covariance are reliable up to about this many parameters.
 FULL_RANK_DIM = 32
@@ -72,9 +71,9 @@ class FullVI(Construction):
     def default_steps(self):
         return 3000
 
-    def setup(self, model, data, key):
+    def setup(self, model, data):
         family = self.family or default_family(model)
-        batch_size = min(self.batch_size or whole_or_batch(data), len(data))
+        batch_size = min(self.batch_size or 4 * MINIBATCH_ROWS, len(data))
         settled = FullVI(family, self.learning_rate, self.num_samples, batch_size)
         return settled, Problem(model, data, family)
 
@@ -108,7 +107,7 @@ class RandomSubset(Construction):
     def default_steps(self):
         return 3000
 
-    def setup(self, model, data, key):
+    def setup(self, model, data):
         family = self.family or default_family(model)
         settled = RandomSubset(self.size, family, self.learning_rate, self.num_samples)
         return settled, Problem(model, data, family)

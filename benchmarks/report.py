@@ -1,0 +1,155 @@
+"""`docs/performance.md` from `results.json`."""
+
+from pathlib import Path
+
+import numpy as np
+
+
+def write_report(results: dict, path: Path) -> None:
+    """Write the page; parts that were never run are left out."""
+    writers = {"speed": speed, "mean_field": mean_field, "exact": exact, "halfmoon": halfmoon}
+    lines = [
+        "# Performance",
+        "",
+        "Written by `make bench` (`python -m benchmarks [part …]`) from `benchmarks/results.json`. Times are",
+        "of one machine and one run, with its load beside them; step times are medians over chunks of steps.",
+    ]
+    for name, write in writers.items():
+        if name in results:
+            part = results[name]
+            made = part["made_with"]
+            lines += ["", *write(part["result"]), ""]
+            lines.append(
+                f"`python -m benchmarks {name}`: {part['minutes']:.1f} min, load {part['load_before']:.1f} "
+                f"before and {part['load_after']:.1f} after, {made['cores']} cores, Python {made['python']}, "
+                f"jax {made['jax']}, {made['timestamp'][:10]}."
+            )
+    path.write_text("\n".join(lines) + "\n")
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table."""
+    return ["| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]]
+
+
+def spread(values) -> str:
+    """Mean ± standard error over keys."""
+    values = np.asarray(values, float)
+    return f"{values.mean():.4g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
+
+
+def grouped(rows: list[dict], *names: str) -> list[tuple[tuple, list[dict]]]:
+    """Rows that agree in `names`, in order of first appearance."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.items())
+
+
+def speed(result: dict) -> list[str]:
+    body = [
+        [
+            str(row["dim"]),
+            str(row["inner_steps"]),
+            f"{row['milliseconds_a_step']:.2f}",
+            f"{row['seconds_to_compile']:.1f}",
+            f"{row['temporary_megabytes']:.2f}",
+        ]
+        for row in result["rows"]
+    ]
+    cold = result["cold_start"]
+    return [
+        "## Speed of the paper's engine",
+        "",
+        "Unrolled BB PSVI, logistic regression, M = 100, S = 10, batch 256, mean-field.",
+        "",
+        *table(["D", "inner steps", "ms a step", "compile and first chunk, s", "temporaries, MB"], body),
+        "",
+        f"500 inner steps against 100: {result['time_ratio_500']:.2f} × the time, "
+        f"{result['memory_ratio_500']:.2f} × the memory for temporaries. A new process takes "
+        f"{cold['empty_cache_seconds']:.1f} s from its start to the first step with an empty compilation "
+        f"cache and {cold['warm_cache_seconds']:.1f} s with a warm one (imports and tracing included).",
+    ]
+
+
+def mean_field(rows: list[dict]) -> list[str]:
+    body = [
+        [
+            name,
+            str(size),
+            spread([row["nll"] for row in group]),
+            f"{group[0]['full_nll']:.4f}",
+            f"{max(row['nll_gap_percent'] for row in group):.2f}",
+            spread([row["kl_to_full_r"] for row in group]),
+            f"{max(row['seconds'] for row in group):.1f}",
+        ]
+        for (name, size), group in grouped(rows, "data", "size")
+    ]
+    header = [
+        "data",
+        "M",
+        "test NLL",
+        "full-data VI",
+        "largest gap, %",
+        "KL(coreset r ‖ full r)",
+        "slowest, s",
+    ]
+    return [
+        "## Mean-field r, everything else default",
+        "",
+        "Three keys, mean ± standard error; seconds without compilation.",
+        "",
+        *table(header, body),
+    ]
+
+
+def exact(rows: list[dict]) -> list[str]:
+    body = [
+        [
+            name,
+            str(size),
+            spread([row["kl"] for row in group]),
+            f"{max(row['kl'] for row in group):.2g}",
+            spread([row["estimated_kl"] for row in group]),
+            spread([row["ess"] for row in group]),
+            f"{max(row['seconds'] for row in group):.1f}",
+        ]
+        for (name, size), group in grouped(rows, "data", "size")
+    ]
+    header = [
+        "data",
+        "M",
+        "Gaussian KL, nats",
+        "worst",
+        "the fit's own estimate",
+        "ESS (S = 1000)",
+        "slowest, s",
+    ]
+    return [
+        "## Exact inference on the coreset, everything default",
+        "",
+        "KL of the Laplace posterior given the coreset to that given all the data (float64, its own code),",
+        "three keys, mean ± standard error; seconds without compilation.",
+        "",
+        *table(header, body),
+    ]
+
+
+def halfmoon(rows: list[dict]) -> list[str]:
+    body = [
+        [
+            name,
+            spread([100.0 * row["accuracy"] for row in group]),
+            f"{min(100.0 * row['accuracy'] for row in group):.1f}",
+            spread([row["nll"] for row in group]),
+            f"{max(row['seconds'] for row in group):.1f}",
+        ]
+        for (name,), group in grouped(rows, "method")
+    ]
+    return [
+        "## Half-moon, Bayesian network with 20 hidden units, M = 20",
+        "",
+        "Everything default, three keys, mean ± standard error; seconds without compilation.",
+        "",
+        *table(["method", "test accuracy, %", "worst", "test NLL", "slowest, s"], body),
+    ]

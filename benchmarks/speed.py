@@ -1,0 +1,105 @@
+"""Step time, compile time, memory and cold start of the paper's engine: unrolled BB PSVI."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import coresetvi as cvi
+from coresetvi.fit import CHUNK, Run, run_chunk
+
+
+def problem(dim: int, inner_steps: int):
+    """Logistic regression, M = 100, S = 10, batch 256: the setting of the targets."""
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((10_000, dim))
+    chance = 1.0 / (1.0 + np.exp(-x @ generator.standard_normal(dim) / np.sqrt(dim)))
+    data = cvi.Dataset(x, (generator.random(10_000) < chance).astype(int))
+    construction = cvi.BBPSVI(
+        100,
+        family=cvi.families.MeanField(),
+        inner=cvi.inner.Unrolled(inner_steps),
+        objective=cvi.objectives.ImportanceElbo(10),
+        batch_size=256,
+    )
+    return construction, cvi.models.LogisticRegression(dim), data
+
+
+def unrolled(dim: int, inner_steps: int, chunks: int = 8) -> dict[str, float]:
+    """Median milliseconds a step over chunks, seconds to compile, megabytes of temporaries."""
+    construction, model, data = problem(dim, inner_steps)
+    key = jax.random.key(0)
+    settled, constants = construction.setup(model, data)
+    state = jax.tree.map(lambda leaf: leaf[None], settled.start(constants, key))
+    run = Run(settled, constants, state, key[None])
+    numbers = [jnp.asarray(number) for number in (0, CHUNK, 10_000, 1)]
+    began = time.perf_counter()
+    jax.block_until_ready(run_chunk(run, *numbers))
+    compiled = time.perf_counter() - began
+    times = []
+    for _ in range(chunks):
+        began = time.perf_counter()
+        jax.block_until_ready(run_chunk(run, *numbers))
+        times.append((time.perf_counter() - began) / CHUNK * 1e3)
+    executable = eqx.filter_jit(run_chunk.__wrapped__).lower(run, *numbers).compile()
+    memory = executable.compiled.memory_analysis().temp_size_in_bytes / 2**20
+    return {
+        "dim": dim,
+        "inner_steps": inner_steps,
+        "milliseconds_a_step": float(np.median(times)),
+        "seconds_to_compile": compiled,
+        "temporary_megabytes": memory,
+    }
+
+
+COLD_START = """
+import time, json
+began = time.time()
+from benchmarks.speed import problem
+import coresetvi as cvi
+construction, model, data = problem(11, 100)
+fitted = cvi.fit(construction, model, data, key=0, num_steps=20)
+before_steps = time.time() - began - fitted.seconds["run"]
+print(json.dumps({"seconds": before_steps, "compile": fitted.seconds["compile"]}))
+"""
+
+
+def cold_start() -> dict[str, float]:
+    """Seconds from the start of a process (imports included) to the first step: empty and warm cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, JAX_COMPILATION_CACHE_DIR=folder)
+        environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        runs = []
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-c", COLD_START],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            runs.append(json.loads(done.stdout.splitlines()[-1]))
+    return {
+        "empty_cache_seconds": runs[0]["seconds"],
+        "warm_cache_seconds": runs[1]["seconds"],
+        "warm_cache_compile_seconds": runs[1]["compile"],
+    }
+
+
+def run() -> dict[str, object]:
+    """All speed figures."""
+    rows = [unrolled(11, 100), unrolled(128, 100), unrolled(11, 500)]
+    base, long = rows[0], rows[2]
+    return {
+        "rows": rows,
+        "time_ratio_500": long["milliseconds_a_step"] / base["milliseconds_a_step"],
+        "memory_ratio_500": long["temporary_megabytes"] / base["temporary_megabytes"],
+        "cold_start": cold_start(),
+    }

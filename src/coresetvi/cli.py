@@ -1,0 +1,564 @@
+"""The command line: `coresetvi fit | predict | inspect | demo`. The only place that prints.
+
+Results go to standard output, as sentences and tables or with `--json` as one JSON object; progress, notes
+and errors go to standard error. Exit codes: 0 done, 2 bad input, 1 the fit turned non-finite, 130 interrupted
+(in the last two cases what there is has been saved).
+"""
+
+# Typer reads its options from the annotations. As text they need no typer, so that `main` can say how to
+# install it.
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import jax
+import numpy as np
+
+import coresetvi as cvi
+
+from . import artefact, tables
+from . import demo as demonstration
+from .errors import CoresetviError, InputError
+
+with contextlib.suppress(ImportError):
+    import typer
+
+BAD_INPUT, INTERRUPTED = 2, 130
+EXIT_CODES = {"non_finite": 1, "interrupted": INTERRUPTED}
+MODELS = ("auto", "logistic", "softmax", "linear", "poisson", "mlp")
+FAMILIES = {
+    "auto": None,
+    "mean-field": cvi.families.MeanField(),
+    "full-rank": cvi.families.FullRank(),
+    "low-rank": cvi.families.LowRank(),
+}
+# How each model reads the target.
+LABEL_KINDS = {"logistic": "classes", "softmax": "classes", "linear": "numbers", "poisson": "numbers"}
+# Size of a coreset that was not asked for: this many points a parameter, within these limits.
+POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
+LINE = 80  # characters, on a terminal
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit code."""
+    if "typer" not in globals():
+        print('error: the command line needs typer; pip install "coresetvi[cli]"', file=sys.stderr)
+        raise SystemExit(1)
+    arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # column names need not fit the terminal's encoding
+    try:
+        code = build_app()(arguments, prog_name="coresetvi", standalone_mode=False)
+    except (typer.Abort, KeyboardInterrupt):
+        code = INTERRUPTED
+    except Exception as error:
+        # Wrong options. Their class is found by what it can do: where it lives depends on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        command = getattr(getattr(error, "ctx", None), "command_path", "coresetvi")
+        complain(f"{error.format_message()} See {command} --help.", "--json" in arguments)  # pyright: ignore
+        code = BAD_INPUT
+    raise SystemExit(code if isinstance(code, int) else 0)
+
+
+def build_app() -> Any:
+    """The commands as a typer application."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.callback()(top)
+    for command in (fit, predict, inspect, demo):
+        app.command(command.__name__)(command)
+    return app
+
+
+def show_version(wanted: bool) -> bool:
+    if wanted:
+        say(f"coresetvi {cvi.__version__}")
+        raise typer.Exit()
+    return wanted
+
+
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Bayesian coresets: a few weighted points that give the same posterior as all of the data."""
+
+
+def fit(
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv (.gz), .parquet or .npz.")],
+    out: Annotated[Path, typer.Option(help="Directory for the fitted coreset.")],
+    target: Annotated[str | None, typer.Option(help="Column to explain (y, in an .npz file).")] = None,
+    model: Annotated[str, typer.Option(metavar="|".join(MODELS), help="Auto looks at the target.")] = "auto",
+    size: Annotated[int | None, typer.Option(min=1, help="Points; default two a parameter.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Column with a weight for every row.")] = None,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
+    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Add no constant term.")] = False,
+    prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior.")] = 1.0,
+    noise: Annotated[
+        float | None, typer.Option(help="Noise of linear and mlp regression; default 1.")
+    ] = None,
+    hidden: Annotated[str | None, typer.Option(help="Hidden layers of an mlp; default 20.")] = None,
+    classes: Annotated[int | None, typer.Option(min=0, help="How many; 0 makes an mlp a regression.")] = None,
+    init: Annotated[str, typer.Option(metavar="subset|noise", help="Where the points start.")] = "subset",
+    family: Annotated[str, typer.Option(metavar="|".join(FAMILIES), help="Posterior's shape.")] = "auto",
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps; by default it stops by itself.")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows a step; default up to 50,000.")] = None,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
+    checkpoint: Annotated[Path | None, typer.Option(help="Directory that keeps an unfinished fit.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier fit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compress a table into weighted points. A posterior is fitted to them, and both are saved.
+
+    \b
+    Examples:
+      coresetvi fit people.csv --target income --out fitted
+      coresetvi fit flowers.parquet --target species --model mlp --hidden 20,20 --out fitted
+      coresetvi fit visits.csv --target count --model poisson --size 50 --drop id --out fitted
+    """
+    with reporting(as_json):
+        check_choice("--model", model, MODELS)
+        check_choice("--family", family, FAMILIES)
+        check_places(out, checkpoint, resume, overwrite)
+        kind = "numbers" if classes == 0 else LABEL_KINDS.get(model, "classes" if classes else "auto")
+        dataset, labels = tables.read_table(
+            data, target, weights, drop or (), kind=kind, num_classes=classes or None
+        )
+        name = infer_model(labels) if model == "auto" else model
+        chosen = build_model(name, dataset, labels, not no_intercept, prior_scale, noise, hidden)
+        size = size or default_size(chosen, dataset)
+        construction = cvi.BBPSVI(size, family=FAMILIES[family], init=init, batch_size=batch_size)
+        enable_compilation_cache()
+        fitted = cvi.fit(
+            construction, chosen, dataset, key=seed, num_steps=steps, checkpoint=checkpoint, resume=resume
+        )
+        names = None if labels.classes is None else list(labels.classes)
+        fitted = dataclasses.replace(fitted, extra={"classes": names, "data": str(data), "seed": seed})
+        fitted.save(out, overwrite=overwrite)
+        summary: dict[str, Any] = {**describe(fitted), "out": str(out)}
+        summary["notes"] = advice(fitted, dataset, summary["reliability"])
+    failed = fitted.result in EXIT_CODES
+    if as_json:
+        print_json(summary | ({"error": fitted.explanation} if failed else {}))
+    else:
+        if model == "auto":
+            kind = "numbers" if names is None else f"{len(names)} classes"
+            say(f"The target {labels.target!r} holds {kind}, so the model is {name} (--model changes it).")
+        if not failed:
+            say(fitted.explanation)
+        show_table(None, fit_lines(summary))
+        say(f"Saved in {out}. Next: coresetvi predict {out} DATA --out predictions.csv")
+    for note in summary["notes"]:
+        complain(note, word="note")
+    if failed:
+        complain(fitted.explanation)
+        raise typer.Exit(EXIT_CODES[fitted.result])
+
+
+def predict(
+    fitted: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that coresetvi fit wrote.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Table that has the columns of the fit.")],
+    out: Annotated[Path, typer.Option(help="Predictions: .csv, .tsv (.gz) or .parquet.")],
+    target: Annotated[str | None, typer.Option(help="Column with the truth, to score against.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Predict new rows with a fitted coreset. If the truth is among their columns, they are scored too.
+
+    \b
+    Examples:
+      coresetvi predict fitted new.csv --out predictions.csv
+      coresetvi predict fitted test.parquet --target income --out predictions.parquet --json
+    """
+    with reporting(as_json):
+        tables.check_output(out, overwrite=overwrite)
+        if out.exists() and data.exists() and out.samefile(data):
+            raise InputError(f"{out} is the table to predict; choose another name for the predictions")
+        enable_compilation_cache()
+        fit = cvi.load(fitted)
+        table = tables.open_table(data)
+        truth = target or ("y" if table.suffix == ".npz" else fit.coreset.target)
+        if target is not None and target not in table.columns:
+            listed = tables.some(list(table.columns))
+            raise InputError(f"--target {target!r} is not a column of {data}; it has {listed}")
+        rows = tables.rows_for(table, fit.coreset.columns, fit.coreset.dim, truth)
+        columns = prediction_columns(fit, rows)
+        scores, notes = None, []
+        if truth in table.columns:
+            try:
+                scores = score(fit, table, rows, truth)
+            except InputError as error:
+                # Labels that nobody asked about must not cost anyone their predictions.
+                if target is not None:
+                    raise
+                notes.append(f"not scored, because {error}")
+        tables.write_table(out, columns, overwrite=overwrite)
+    summary = {"rows": len(rows), "out": str(out), "columns": list(columns)}
+    summary |= {"target": truth if scores else None, "scores": scores, "notes": notes}
+    if as_json:
+        print_json(summary)
+    else:
+        say(f"Wrote {len(rows):,} predictions to {out}.")
+        for name, value in (scores or {}).items():
+            say(f"{name} {value:.4f}")
+    for note in notes:
+        complain(note, word="note")
+
+
+def inspect(
+    fitted: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that coresetvi fit wrote.")],
+    points: Annotated[int, typer.Option(min=0, help="How many of the heaviest points to show.")] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a fitted coreset holds. Model, quality, origin and its heaviest points.
+
+    \b
+    Examples:
+      coresetvi inspect fitted
+      coresetvi inspect fitted --points 3 --json
+    """
+    with reporting(as_json):
+        enable_compilation_cache()
+        fit = cvi.load(fitted)
+        summary = describe(fit) | {"about": fit.about, "points": heaviest(fit, points)}
+    if as_json:
+        print_json(summary)
+        return
+    say(fit.explanation)
+    show_table(None, [*fit_lines(summary), *origin_lines(summary)])
+    if summary["points"]:
+        say("Its heaviest points:")
+        show_points(summary["points"])
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Directory for picture and coreset.")] = Path("coresetvi-demo"),
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
+    steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compress 1,000 points into 20 and draw them. Two half-moons, told apart by a Bayesian network.
+
+    \b
+    Examples:
+      coresetvi demo
+      coresetvi demo --out /tmp/demo --seed 1 --json
+    """
+    with reporting(as_json):
+        demonstration.check_folder(out)
+        enable_compilation_cache()
+        result = demonstration.run(seed, num_steps=steps)
+        files = demonstration.write(result, out)
+    methods = demonstration.scores(result)
+    if as_json:
+        print_json({"methods": methods, "files": [str(file) for file in files]})
+        return
+    say("Two half-moons, told apart by a Bayesian network with 20 hidden units:")
+    formats = {"points": ",", "accuracy": ".3f", "nll": ".3f", "entropy_difference": ".3f", "seconds": ".1f"}
+    header = ["method", "points", "accuracy", "NLL", "entropy error", "seconds"]
+    show_table(
+        header, [[row["method"], *(format(row[key], formats[key]) for key in formats)] for row in methods]
+    )
+    say("Accuracy and NLL are those of 1,000 test points; the entropy error is the mean distance of the")
+    say("predictive entropy to that of full-data VI, over the area of the picture.")
+    say(f"The picture is {files[0]}. Next: coresetvi inspect {files[1]}")
+
+
+def check_choice(option: str, value: str, known: Iterable[str]) -> None:
+    if value not in known:
+        raise InputError(f"{option} {value!r} is unknown; choose one of {', '.join(known)}")
+
+
+def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bool) -> None:
+    """Refuse directories that could not be written after the fit, before it costs any time."""
+    artefact.check_target(out, overwrite=overwrite)
+    if checkpoint is None:
+        if resume:
+            raise InputError("--resume needs to know from where; pass --checkpoint DIR")
+        return
+    one, two = out.resolve(), checkpoint.resolve()
+    if one == two or one in two.parents or two in one.parents:
+        raise InputError(f"--checkpoint {checkpoint} and --out {out} must be two separate directories")
+
+
+def infer_model(labels: tables.Labels) -> str:
+    """The simplest model for such a target."""
+    if labels.classes is None:
+        return "linear"
+    return "logistic" if len(labels.classes) == 2 else "softmax"
+
+
+def build_model(
+    name: str,
+    dataset: cvi.Dataset,
+    labels: tables.Labels,
+    intercept: bool,
+    prior_scale: float,
+    noise: float | None,
+    hidden: str | None,
+) -> cvi.models.Model:
+    """The model of that name for these columns and labels."""
+    count = None if labels.classes is None else len(labels.classes)
+    if noise is not None and not (name == "linear" or (name == "mlp" and count is None)):
+        raise InputError(f"--noise is for regressions (linear, mlp), not for this {name}; leave it out")
+    if name == "mlp":
+        if not intercept:
+            raise InputError("--no-intercept is not for an mlp, whose every layer has one; leave it out")
+        layers = hidden_layers(hidden)
+        return cvi.models.BayesianMLP(
+            dataset.dim, layers, count, noise=1.0 if noise is None else noise, prior_scale=prior_scale
+        )
+    if hidden is not None:
+        raise InputError(f"--hidden is for an mlp, but the model is {name}; leave it out or use --model mlp")
+    common: dict[str, Any] = {"intercept": intercept, "prior_scale": prior_scale}
+    if name == "logistic":
+        if count != 2:
+            raise InputError(
+                f"target {labels.target!r} has {count} classes, but --model logistic is for 2; use softmax"
+            )
+        return cvi.models.LogisticRegression(dataset.dim, **common)
+    if name == "softmax":
+        return cvi.models.SoftmaxRegression(dataset.dim, count, **common)
+    if name == "poisson":
+        return cvi.models.PoissonRegression(dataset.dim, **common)
+    return cvi.models.LinearRegression(dataset.dim, noise=1.0 if noise is None else noise, **common)
+
+
+def hidden_layers(text: str | None) -> tuple[int, ...]:
+    """ "20,20" as (20, 20)."""
+    try:
+        return (20,) if text is None else tuple(int(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--hidden {text!r} is no list of layer sizes; write it like 20,20") from error
+
+
+def default_size(model: cvi.models.Model, dataset: cvi.Dataset) -> int:
+    """Enough points to pin down every parameter, while that is few."""
+    wanted = min(max(POINTS_PER_PARAMETER * model.dim, FEWEST_POINTS), MOST_POINTS)
+    return min(wanted, int(np.count_nonzero(dataset.weights)))
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    cache = os.environ.get("XDG_CACHE_HOME")
+    place = (Path(cache) if cache else Path.home() / ".cache") / "coresetvi" / "jit"
+    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(place))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def class_names(fit: cvi.Fit) -> list[Any] | None:
+    """What the classes of a fit are called; fits made in Python know only numbers."""
+    names = fit.extra.get("classes")
+    if names is None and fit.model.num_classes is not None:
+        return list(range(fit.model.num_classes))
+    return names
+
+
+def prediction_columns(fit: cvi.Fit, rows: np.ndarray) -> dict[str, Any]:
+    """Columns of a prediction file: probabilities and the likeliest class, or mean and variance."""
+    names = class_names(fit)
+    if names is None:
+        mean, variance = fit.predict(rows, variance=True)
+        return {"mean": mean, "variance": variance}
+    probabilities = fit.predict(rows)
+    if probabilities.ndim == 1:
+        best = (probabilities > 0.5).astype(int)
+        columns: dict[str, Any] = {"probability": probabilities}
+    else:
+        best = probabilities.argmax(axis=1)
+        columns = {f"probability_{name}": probabilities[:, code] for code, name in enumerate(names)}
+    return columns | {"prediction": [names[code] for code in best.tolist()]}
+
+
+def score(fit: cvi.Fit, table: tables.Table, rows: np.ndarray, truth: str) -> dict[str, float]:
+    """Held-out scores against the column `truth`."""
+    labels, names = tables.target_values(table, truth), class_names(fit)
+    if names is not None:
+        labels = tables.known_codes(labels, truth, names)
+    else:
+        labels, _ = tables.encode_labels(labels, truth, "numbers")
+    return fit.evaluate(cvi.Dataset(rows, labels, target=truth))
+
+
+def describe(fit: cvi.Fit) -> dict[str, Any]:
+    """A fit in numbers and names, for people and for JSON."""
+    weights = np.asarray(fit.coreset.weights, dtype=float)
+    shares = weights[weights > 0] / weights.sum()
+    kl = fit.history.get("kl", np.zeros(0))[-20:]
+    return {
+        "result": fit.result,
+        "explanation": fit.explanation,
+        "model": type(fit.model).__name__,
+        "parameters": fit.model.dim,
+        "family": type(fit.family).__name__,
+        "construction": type(fit.construction).__name__ if fit.construction is not None else None,
+        "target": fit.coreset.target,
+        "classes": class_names(fit),
+        "columns": fit.coreset.columns,
+        "rows": fit.about["rows"],
+        "data_weight": fit.about["total_weight"],
+        "size": len(fit.coreset),
+        "total_weight": weights.sum(),
+        "effective_points": 1.0 / np.sum(shares**2),
+        "weight_entropy": -np.sum(shares * np.log(shares)),
+        "steps": fit.about["steps"],
+        "seconds": fit.seconds,
+        "kl": kl.mean() if kl.size else None,
+        "reliability": fit.reliability(),
+    }
+
+
+def advice(fit: cvi.Fit, dataset: cvi.Dataset, reliability: dict[str, Any]) -> list[str]:
+    """What a careful colleague would remark on this fit."""
+    notes = []
+    if not reliability["khat"] <= reliability["khat_threshold"]:
+        notes.append(
+            f"k-hat is {reliability['khat']:.2f}, above {reliability['khat_threshold']:.2f}: "
+            "predictions lean on few draws; take more points or another --family"
+        )
+    if len(fit.coreset) <= fit.model.dim and not isinstance(fit.model, cvi.models.BayesianMLP):
+        notes.append(
+            f"{len(fit.coreset)} points cannot pin down {fit.model.dim} parameters; "
+            f"use --size {2 * fit.model.dim} or so"
+        )
+    noise = getattr(fit.model, "noise", None)
+    if fit.model.num_classes is None and noise is not None:
+        spread = float(np.std(np.asarray(dataset.y)))
+        if not noise / 10 <= spread <= noise * 10:
+            notes.append(
+                f"the target varies by {spread:.3g} but --noise is {noise:g}; "
+                "rescale the target, or set --noise to the size of its errors"
+            )
+    return notes
+
+
+def heaviest(fit: cvi.Fit, count: int) -> list[dict[str, Any]]:
+    """The points with the largest weights, by column name, heaviest first."""
+    x, y, weights = fit.coreset.to_numpy()
+    x, names = x.reshape(len(x), -1), class_names(fit)
+    columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
+    points = []
+    for row in np.argsort(-weights, kind="stable")[:count].tolist():
+        point: dict[str, Any] = {"weight": weights[row]}
+        if y is not None:
+            point["target"] = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
+        points.append(point | {"x": dict(zip(columns, x[row].tolist(), strict=True))})
+    return points
+
+
+@contextlib.contextmanager
+def reporting(as_json: bool) -> Iterator[None]:
+    """Errors meant for people become a sentence and an exit code; anything else is a bug and stays one."""
+    try:
+        yield
+    except CoresetviError as error:
+        complain(str(error), as_json)
+        raise typer.Exit(BAD_INPUT) from error
+    except KeyboardInterrupt as error:
+        complain("interrupted", as_json)
+        raise typer.Exit(INTERRUPTED) from error
+
+
+def complain(sentence: str, as_json: bool = False, word: str = "error") -> None:
+    print(f"{word}: {sentence}", file=sys.stderr)
+    if as_json:
+        print_json({word: sentence})
+
+
+def say(sentence: str) -> None:
+    # Not through rich, which would break lines, and paths with them.
+    print(sentence)
+
+
+def print_json(summary: dict[str, Any]) -> None:
+    print(json.dumps(plain(summary), allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Only what strict JSON knows: numpy numbers become Python's, NaN and infinity null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
+    """A fit in a few lines."""
+    quality, seconds = summary["reliability"], summary["seconds"]
+    kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats"
+    time = f"{seconds['compile']:.1f} s to compile and {seconds['run']:.1f} s to run"
+    # The KL is an average over the same draws, and no better than they are.
+    doubt = "" if quality["khat"] <= quality["khat_threshold"] else " (unreliable, see k-hat)"
+    limit = f"good up to {quality['khat_threshold']:.2f}"
+    return [
+        ["model", f"{summary['model']}, {summary['parameters']} parameters, {summary['family']} posterior"],
+        ["data", f"{summary['rows']:,} rows of total weight {summary['data_weight']:,.0f}"],
+        ["coreset", f"{summary['size']:,} points of total weight {summary['total_weight']:,.0f}"],
+        ["steps", f"{summary['steps']:,}, {time}"],
+        ["estimated KL", f"{kl} to the posterior of all rows{doubt}"],
+        ["effective draws", f"{quality['ess']:.1%} of {quality['num_samples']:,}"],
+        ["k-hat", f"{quality['khat']:.2f} ({limit})"],
+    ]
+
+
+def origin_lines(summary: dict[str, Any]) -> list[list[str]]:
+    """Where a fit came from, and how its weight is spread."""
+    about, size = summary["about"], summary["size"]
+    classes = "" if summary["classes"] is None else f", classes {tables.some(summary['classes'])}"
+    versions = ", ".join(f"{name} {about[name]}" for name in ("coresetvi", "jax", "python") if name in about)
+    return [
+        ["construction", str(summary["construction"])],
+        ["target", f"{summary['target']!r}{classes}"],
+        ["effective points", f"{summary['effective_points']:.1f} of {size:,}"],
+        ["weight entropy", f"{summary['weight_entropy']:.3f} of at most {np.log(size):.3f} nats"],
+        ["made", f"{about.get('timestamp', 'at an unknown time')} by {versions}"],
+    ]
+
+
+def show_points(points: list[dict[str, Any]]) -> None:
+    """As many columns as fit into a line; `--json` has them all."""
+    names, room = list(points[0]["x"]), LINE - 24
+    ends = np.cumsum([max(len(name), 9) + 2 for name in names])
+    shown = names[: max(1, int(np.sum(ends <= room)))]
+    rows = [
+        [
+            f"{point['weight']:,.4g}",
+            str(point.get("target", "")),
+            *(f"{point['x'][name]:.4g}" for name in shown),
+        ]
+        for point in points
+    ]
+    show_table(["weight", "target", *shown], rows)
+    if len(names) > len(shown):
+        say(f"{len(names) - len(shown)} more columns are not shown (--json has them all).")
+
+
+def show_table(header: list[str] | None, rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=header is not None, box=None, pad_edge=False)
+    for name in header or rows[0]:
+        # Text, because column names may look like rich's markup.
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

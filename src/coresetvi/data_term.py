@@ -1,0 +1,81 @@
+"""The data's log-likelihood at a step's draws: whole, by minibatch, or by minibatch with a control variate.
+
+With L the log-likelihood of all n rows, Q its quadratic expansion around an anchor, and L_B, Q_B the same of
+a minibatch of B rows,
+
+    L(theta)  =  E[ Q(theta) + (n / B) (L_B(theta) - Q_B(theta)) ]
+
+Near the anchor only third-order terms are left to the minibatch, so its noise almost vanishes.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .data import Dataset
+from .likelihood_sums import Quadratic, expand, log_likelihood_rises
+from .models.base import Model
+
+# Most steps between two expansions of the whole data's log-likelihood, and most standard deviations of a
+# parameter that its mean may travel in between.
+SURROGATE_STEPS = 10
+SURROGATE_REACH = 1.0
+
+Vector = Float[Array, " s"]
+
+
+class DataTerm(NamedTuple):
+    """Log-likelihood of the data at `reference`, its rise from there to every draw, and what to remember."""
+
+    value: Float[Array, ""]
+    rises: Vector
+    memory: Any
+
+
+def empty_surrogate(model: Model, data: Dataset) -> Quadratic:
+    """Room for an expansion; the first step fills it."""
+    zero = jnp.zeros(model.dim, dtype=data.x.dtype)
+    return Quadratic(zero, zero[0], zero, jnp.zeros((zero.size, zero.size), dtype=zero.dtype))
+
+
+def data_term(
+    model: Model, data: Dataset, batch: Dataset, surrogate: Quadratic | None, index: Array
+) -> Callable[[Float[Array, "s d"], Float[Array, " d"]], DataTerm]:
+    """(thetas, reference) -> `DataTerm` of all the data, estimated from `batch` (which may be all of it)."""
+
+    def plain(thetas, reference):
+        value, rises = log_likelihood_rises(model, thetas, reference, batch)
+        factor = len(data) / len(batch)
+        return DataTerm(factor * value, factor * rises, None)
+
+    if surrogate is None:
+        return plain
+
+    def controlled(thetas, reference):
+        # Made anew, at one pass over the data, every few steps and whenever the posterior has travelled.
+        travelled = jnp.abs(reference - surrogate.anchor) / jnp.std(thetas, axis=0)
+        due = (index % SURROGATE_STEPS == 0) | jnp.any(travelled > SURROGATE_REACH)
+        whole = jax.lax.cond(due, lambda _: expand(model, reference, data), lambda old: old, surrogate)
+        rises = controlled_rises(model, thetas, reference, batch, len(data), whole)
+        value = whole.value + whole.rise(reference[None])[0]
+        return DataTerm(value, rises, whole)
+
+    return controlled
+
+
+def controlled_rises(
+    model: Model,
+    thetas: Float[Array, "s d"],
+    reference: Float[Array, " d"],
+    batch: Dataset,
+    num_rows: int,
+    whole: Quadratic,
+) -> Float[Array, " s"]:
+    """Unbiased estimates of `log_likelihood_rises` on all `num_rows` rows, from a batch and `whole`."""
+    part = expand(model, whole.anchor, batch)
+    _, rises = log_likelihood_rises(model, thetas, reference, batch)
+    residual = rises - part.rise(thetas) + part.rise(reference[None])
+    return whole.rise(thetas) - whole.rise(reference[None]) + (num_rows / len(batch)) * residual
