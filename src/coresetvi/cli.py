@@ -15,7 +15,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -26,24 +26,24 @@ import coresetvi as cvi
 
 from . import artefact, tables
 from . import demo as demonstration
+from .choices import (
+    FAMILIES,
+    LABEL_KINDS,
+    MODELS,
+    build_model,
+    check_choice,
+    default_size,
+    infer_model,
+)
 from .errors import CoresetviError, InputError
+from .labels import some
+from .summary import advice, describe, fit_lines, heaviest, origin_lines, prediction_columns, score
 
 with contextlib.suppress(ImportError):
     import typer
 
 BAD_INPUT, INTERRUPTED = 2, 130
 EXIT_CODES = {"non_finite": 1, "interrupted": INTERRUPTED}
-MODELS = ("auto", "logistic", "softmax", "linear", "poisson", "mlp")
-FAMILIES = {
-    "auto": None,
-    "mean-field": cvi.families.MeanField(),
-    "full-rank": cvi.families.FullRank(),
-    "low-rank": cvi.families.LowRank(),
-}
-# How each model reads the target.
-LABEL_KINDS = {"logistic": "classes", "softmax": "classes", "linear": "numbers", "poisson": "numbers"}
-# Size of a coreset that was not asked for: this many points a parameter, within these limits.
-POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
 LINE = 80  # characters, on a terminal
 
 
@@ -189,7 +189,7 @@ def predict(
         table = tables.open_table(data)
         truth = target or ("y" if table.suffix == ".npz" else fit.coreset.target)
         if target is not None and target not in table.columns:
-            listed = tables.some(list(table.columns))
+            listed = some(list(table.columns))
             raise InputError(f"--target {target!r} is not a column of {data}; it has {listed}")
         rows = tables.rows_for(table, fit.coreset.columns, fit.coreset.dim, truth)
         columns = prediction_columns(fit, rows)
@@ -274,11 +274,6 @@ def demo(
     say(f"The picture is {files[0]}. Next: coresetvi inspect {files[1]}")
 
 
-def check_choice(option: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise InputError(f"{option} {value!r} is unknown; choose one of {', '.join(known)}")
-
-
 def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bool) -> None:
     """Refuse directories that could not be written after the fit, before it costs any time."""
     artefact.check_target(out, overwrite=overwrite)
@@ -289,63 +284,6 @@ def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bo
     one, two = out.resolve(), checkpoint.resolve()
     if one == two or one in two.parents or two in one.parents:
         raise InputError(f"--checkpoint {checkpoint} and --out {out} must be two separate directories")
-
-
-def infer_model(labels: tables.Labels) -> str:
-    """The simplest model for such a target."""
-    if labels.classes is None:
-        return "linear"
-    return "logistic" if len(labels.classes) == 2 else "softmax"
-
-
-def build_model(
-    name: str,
-    dataset: cvi.Dataset,
-    labels: tables.Labels,
-    intercept: bool,
-    prior_scale: float,
-    noise: float | None,
-    hidden: str | None,
-) -> cvi.models.Model:
-    """The model of that name for these columns and labels."""
-    count = None if labels.classes is None else len(labels.classes)
-    if noise is not None and not (name == "linear" or (name == "mlp" and count is None)):
-        raise InputError(f"--noise is for regressions (linear, mlp), not for this {name}; leave it out")
-    if name == "mlp":
-        if not intercept:
-            raise InputError("--no-intercept is not for an mlp, whose every layer has one; leave it out")
-        layers = hidden_layers(hidden)
-        return cvi.models.BayesianMLP(
-            dataset.dim, layers, count, noise=1.0 if noise is None else noise, prior_scale=prior_scale
-        )
-    if hidden is not None:
-        raise InputError(f"--hidden is for an mlp, but the model is {name}; leave it out or use --model mlp")
-    common: dict[str, Any] = {"intercept": intercept, "prior_scale": prior_scale}
-    if name == "logistic":
-        if count != 2:
-            raise InputError(
-                f"target {labels.target!r} has {count} classes, but --model logistic is for 2; use softmax"
-            )
-        return cvi.models.LogisticRegression(dataset.dim, **common)
-    if name == "softmax":
-        return cvi.models.SoftmaxRegression(dataset.dim, count, **common)
-    if name == "poisson":
-        return cvi.models.PoissonRegression(dataset.dim, **common)
-    return cvi.models.LinearRegression(dataset.dim, noise=1.0 if noise is None else noise, **common)
-
-
-def hidden_layers(text: str | None) -> tuple[int, ...]:
-    """ "20,20" as (20, 20)."""
-    try:
-        return (20,) if text is None else tuple(int(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"--hidden {text!r} is no list of layer sizes; write it like 20,20") from error
-
-
-def default_size(model: cvi.models.Model, dataset: cvi.Dataset) -> int:
-    """Enough points to pin down every parameter, while that is few."""
-    wanted = min(max(POINTS_PER_PARAMETER * model.dim, FEWEST_POINTS), MOST_POINTS)
-    return min(wanted, int(np.count_nonzero(dataset.weights)))
 
 
 def enable_compilation_cache() -> None:
@@ -359,106 +297,6 @@ def enable_compilation_cache() -> None:
         if os.access(place, os.W_OK):
             jax.config.update("jax_compilation_cache_dir", str(place))
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def class_names(fit: cvi.Fit) -> list[Any] | None:
-    """What the classes of a fit are called; fits made in Python know only numbers."""
-    names = fit.extra.get("classes")
-    if names is None and fit.model.num_classes is not None:
-        return list(range(fit.model.num_classes))
-    return names
-
-
-def prediction_columns(fit: cvi.Fit, rows: np.ndarray) -> dict[str, Any]:
-    """Columns of a prediction file: probabilities and the likeliest class, or mean and variance."""
-    names = class_names(fit)
-    if names is None:
-        mean, variance = fit.predict(rows, variance=True)
-        return {"mean": mean, "variance": variance}
-    probabilities = fit.predict(rows)
-    if probabilities.ndim == 1:
-        best = (probabilities > 0.5).astype(int)
-        columns: dict[str, Any] = {"probability": probabilities}
-    else:
-        best = probabilities.argmax(axis=1)
-        columns = {f"probability_{name}": probabilities[:, code] for code, name in enumerate(names)}
-    return columns | {"prediction": [names[code] for code in best.tolist()]}
-
-
-def score(fit: cvi.Fit, table: tables.Table, rows: np.ndarray, truth: str) -> dict[str, float]:
-    """Held-out scores against the column `truth`."""
-    labels, names = tables.target_values(table, truth), class_names(fit)
-    if names is not None:
-        labels = tables.known_codes(labels, truth, names)
-    else:
-        labels, _ = tables.encode_labels(labels, truth, "numbers")
-    return fit.evaluate(cvi.Dataset(rows, labels, target=truth))
-
-
-def describe(fit: cvi.Fit) -> dict[str, Any]:
-    """A fit in numbers and names, for people and for JSON."""
-    weights = np.asarray(fit.coreset.weights, dtype=float)
-    shares = weights[weights > 0] / weights.sum()
-    kl = fit.history.get("kl", np.zeros(0))[-20:]
-    return {
-        "result": fit.result,
-        "explanation": fit.explanation,
-        "model": type(fit.model).__name__,
-        "parameters": fit.model.dim,
-        "family": type(fit.family).__name__,
-        "construction": type(fit.construction).__name__ if fit.construction is not None else None,
-        "target": fit.coreset.target,
-        "classes": class_names(fit),
-        "columns": fit.coreset.columns,
-        "rows": fit.about["rows"],
-        "data_weight": fit.about["total_weight"],
-        "size": len(fit.coreset),
-        "total_weight": weights.sum(),
-        "effective_points": 1.0 / np.sum(shares**2),
-        "weight_entropy": -np.sum(shares * np.log(shares)),
-        "steps": fit.about["steps"],
-        "seconds": fit.seconds,
-        "kl": kl.mean() if kl.size else None,
-        "reliability": fit.reliability(),
-    }
-
-
-def advice(fit: cvi.Fit, dataset: cvi.Dataset, reliability: dict[str, Any]) -> list[str]:
-    """What a careful colleague would remark on this fit."""
-    notes = []
-    if not reliability["khat"] <= reliability["khat_threshold"]:
-        notes.append(
-            f"k-hat is {reliability['khat']:.2f}, above {reliability['khat_threshold']:.2f}: "
-            "predictions lean on few draws; take more points or another --family"
-        )
-    if len(fit.coreset) <= fit.model.dim and not isinstance(fit.model, cvi.models.BayesianMLP):
-        notes.append(
-            f"{len(fit.coreset)} points cannot pin down {fit.model.dim} parameters; "
-            f"use --size {2 * fit.model.dim} or so"
-        )
-    noise = getattr(fit.model, "noise", None)
-    if fit.model.num_classes is None and noise is not None:
-        spread = float(np.std(np.asarray(dataset.y)))
-        if not noise / 10 <= spread <= noise * 10:
-            notes.append(
-                f"the target varies by {spread:.3g} but --noise is {noise:g}; "
-                "rescale the target, or set --noise to the size of its errors"
-            )
-    return notes
-
-
-def heaviest(fit: cvi.Fit, count: int) -> list[dict[str, Any]]:
-    """The points with the largest weights, by column name, heaviest first."""
-    x, y, weights = fit.coreset.to_numpy()
-    x, names = x.reshape(len(x), -1), class_names(fit)
-    columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
-    points = []
-    for row in np.argsort(-weights, kind="stable")[:count].tolist():
-        point: dict[str, Any] = {"weight": weights[row]}
-        if y is not None:
-            point["target"] = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
-        points.append(point | {"x": dict(zip(columns, x[row].tolist(), strict=True))})
-    return points
 
 
 @contextlib.contextmanager
@@ -497,39 +335,6 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     value = value.item() if isinstance(value, np.generic) else value
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
-    """A fit in a few lines."""
-    quality, seconds = summary["reliability"], summary["seconds"]
-    kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats"
-    time = f"{seconds['compile']:.1f} s to compile and {seconds['run']:.1f} s to run"
-    # The KL is an average over the same draws, and no better than they are.
-    doubt = "" if quality["khat"] <= quality["khat_threshold"] else " (unreliable, see k-hat)"
-    limit = f"good up to {quality['khat_threshold']:.2f}"
-    return [
-        ["model", f"{summary['model']}, {summary['parameters']} parameters, {summary['family']} posterior"],
-        ["data", f"{summary['rows']:,} rows of total weight {summary['data_weight']:,.0f}"],
-        ["coreset", f"{summary['size']:,} points of total weight {summary['total_weight']:,.0f}"],
-        ["steps", f"{summary['steps']:,}, {time}"],
-        ["estimated KL", f"{kl} to the posterior of all rows{doubt}"],
-        ["effective draws", f"{quality['ess']:.1%} of {quality['num_samples']:,}"],
-        ["k-hat", f"{quality['khat']:.2f} ({limit})"],
-    ]
-
-
-def origin_lines(summary: dict[str, Any]) -> list[list[str]]:
-    """Where a fit came from, and how its weight is spread."""
-    about, size = summary["about"], summary["size"]
-    classes = "" if summary["classes"] is None else f", classes {tables.some(summary['classes'])}"
-    versions = ", ".join(f"{name} {about[name]}" for name in ("coresetvi", "jax", "python") if name in about)
-    return [
-        ["construction", str(summary["construction"])],
-        ["target", f"{summary['target']!r}{classes}"],
-        ["effective points", f"{summary['effective_points']:.1f} of {size:,}"],
-        ["weight entropy", f"{summary['weight_entropy']:.3f} of at most {np.log(size):.3f} nats"],
-        ["made", f"{about.get('timestamp', 'at an unknown time')} by {versions}"],
-    ]
 
 
 def show_points(points: list[dict[str, Any]]) -> None:

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from .checkpoint import Checkpoint
 from .constructions.base import Construction
@@ -70,7 +70,7 @@ def fit(
     return fits[0] if num_trials is None else fits
 
 
-def begin(construction: Construction, model: Model, data: Dataset, keys: PRNGKeyArray) -> "Run":
+def begin(construction: Construction, model: Model, data: Dataset, keys: Key[Array, " t"]) -> "Run":
     """Everything ready for the first step, compiled, after one trial step if the construction asks for it."""
     settled, problem = construction.setup(model, data)
     states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1)) for key in keys]
@@ -88,7 +88,7 @@ class Run(eqx.Module):
     construction: Construction
     problem: Any
     state: Any
-    keys: PRNGKeyArray
+    keys: Key[Array, " t"]
     alive: Array
 
     def __init__(self, construction, problem, state, keys):

@@ -97,6 +97,7 @@ class Fit:
         *,
         samples: bool = False,
         variance: bool = False,
+        correct: bool | None = None,
         num_samples: int = NUM_DRAWS,
         key: PRNGKeyArray | None = None,
     ) -> Any:
@@ -105,10 +106,12 @@ class Fit:
         P(y = 1) of shape (n,) for two classes, class probabilities (n, C) for more, the mean (n,) of a
         regression, the rate of a Poisson model. `variance=True` returns (mean, variance), the variance being
         that of a new y; `samples=True` returns the per-draw means (S, n, ...) and the weights (S,).
+        `correct=False` weighs all draws of r alike, which is what plain variational inference (`FullVI`,
+        `RandomSubset`) does by itself, and what helps where `reliability` says that few draws count.
         """
         rows = self._rows(x)
         thetas, log_w = self.draws(num_samples, key=key)
-        weights = normalise(log_w)
+        weights = normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
         if samples:
             return np.asarray(_means(self.model, thetas, rows)), np.asarray(weights)
         block = max(1, BLOCK_NUMBERS // num_samples)
@@ -118,13 +121,15 @@ class Fit:
             return mean
         return mean, np.concatenate([np.asarray(part[1]) for part in parts])[: len(rows)]
 
-    def evaluate(self, data: Dataset, *, num_samples: int = NUM_DRAWS) -> dict[str, float]:
+    def evaluate(
+        self, data: Dataset, *, correct: bool | None = None, num_samples: int = NUM_DRAWS
+    ) -> dict[str, float]:
         """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
         self._rows(data)
         data = self.model.check(data)
         thetas, log_w = self.draws(num_samples)
         block = max(1, BLOCK_NUMBERS // num_samples)
-        log_norm = jax.nn.log_softmax(log_w)
+        log_norm = jax.nn.log_softmax(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
         density = np.concatenate(
             [
                 np.asarray(_log_predictive(self.model, thetas, log_norm, data.take(np.arange(a, b))))
@@ -133,7 +138,7 @@ class Fit:
         )
         weights = np.asarray(data.weights, np.float64)
         scores = {"nll": float(-np.average(density, weights=weights))}
-        mean, labels = self.predict(data.x, num_samples=num_samples), np.asarray(data.y)
+        mean, labels = self.predict(data.x, correct=correct, num_samples=num_samples), np.asarray(data.y)
         if self.model.num_classes is None:
             scores["rmse"] = float(np.sqrt(np.average((mean - labels) ** 2, weights=weights)))
         else:
@@ -141,7 +146,7 @@ class Fit:
             scores["accuracy"] = float(np.average(guess == labels, weights=weights))
         return scores
 
-    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, float]:
+    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, Any]:
         """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
         _, log_w = self.draws(num_samples)
         return {
@@ -173,6 +178,11 @@ class Fit:
             "extra": self.extra if extra is None else extra,
         }
         artefact.write(path, arrays, document, kind="fit", overwrite=overwrite)
+
+    def _corrects(self, correct: bool | None) -> bool:
+        if correct is not None:
+            return correct
+        return self.construction is None or self.construction.corrects
 
     def _rows(self, x: Any) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
@@ -220,7 +230,7 @@ def load(path: Any, *, model: Model | None = None) -> Fit:
         key=jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
         seconds=document["seconds"],
         about=document["about"],
-        extra=document["extra"],
+        extra=document.get("extra", {}),
     )
 
 

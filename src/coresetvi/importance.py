@@ -39,6 +39,11 @@ def normalised_ess(weights: Float[Array, " s"]) -> Float[Array, ""]:
     return 1.0 / (weights.shape[0] * jnp.sum(weights**2))
 
 
+def defensive(weights: Float[Array, " s"]) -> Float[Array, " s"]:
+    """Half the weights, half uniform: no draw is ignored, however far the weights have collapsed."""
+    return 0.5 * (weights + 1.0 / weights.shape[0])
+
+
 def khat_threshold(num_samples: int) -> float:
     """Largest Pareto k-hat at which `num_samples` weighted draws can be trusted."""
     return min(1.0 - 1.0 / math.log10(num_samples), 0.7)

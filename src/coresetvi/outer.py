@@ -21,7 +21,7 @@ from .config import register
 from .coreset import Leaves
 from .data_term import DataTerm
 from .families import Family, Psi
-from .importance import log_weights, normalise, normalised_ess
+from .importance import defensive, log_weights, normalise, normalised_ess
 from .inner import InnerInfo, check_positive
 from .objectives import Objective
 
@@ -60,14 +60,16 @@ class Info(NamedTuple):
 def describe(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
     """The record of a step from its four vectors.
 
-    KL(q || p) = log E_q[exp R] - E_q[R] with R = data - core: half the variance of R, to second order.
+    KL(q || p) = log E_q[exp R] - E_q[R] with R = data - core: half the variance of R, to second order. The
+    variance is taken under defensive weights: under weights that rest on one draw it would always be zero.
     """
     weights = normalise(log_weights(core, prior, proposal))
+    mixed = defensive(weights)
     residual = data - core
-    residual = residual - jnp.sum(weights * residual)
+    residual = residual - jnp.sum(mixed * residual)
     return Info(
         loss=loss,
-        kl=0.5 * jnp.sum(weights * residual**2),
+        kl=0.5 * jnp.sum(mixed * residual**2),
         ess=normalised_ess(weights),
         inner_gradient_norm=inner.gradient_norm,
         inner_steps=inner.steps,
@@ -205,9 +207,8 @@ class NaturalGradient(Optimizer):
         return jax.vmap(score)(thetas)
 
     def _direction(self, scores, core, prior, proposal, slope):
-        weights = normalise(log_weights(core, prior, proposal))
-        # Half uniform: no draw is ignored by the metric, so its contribution to the slope stays bounded.
-        mixed = 0.5 * (weights + 1.0 / weights.shape[0])
+        # No draw is ignored by the metric, so its contribution to the slope stays bounded.
+        mixed = defensive(normalise(log_weights(core, prior, proposal)))
         scores = scores - mixed @ scores
         root = jnp.sqrt(mixed)
         scaled = scores * root[:, None]

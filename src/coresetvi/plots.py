@@ -24,11 +24,14 @@ CLASS_COLOURS = ("#ff7043", "#80deea", "#ba68c8", "#aed581", "#f06292", "#bcaaa4
 LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
 
-def predictive_entropy(fit: Fit, x: Any) -> np.ndarray:
-    """Entropy in nats of the predictive distribution over classes, one number a row of `x`."""
+def predictive_entropy(fit: Fit, x: Any, *, correct: bool | None = None) -> np.ndarray:
+    """Entropy in nats of the predictive distribution over classes, one number a row of `x`.
+
+    `correct` is that of `Fit.predict`.
+    """
     if fit.model.num_classes is None:
         raise InputError("predictive entropy is for classes, but this fit is a regression; plot its variance")
-    probabilities = fit.predict(x)
+    probabilities = fit.predict(x, correct=correct)
     if probabilities.ndim == 1:
         probabilities = np.stack([1.0 - probabilities, probabilities], axis=1)
     safe = np.clip(probabilities, 1e-12, 1.0)

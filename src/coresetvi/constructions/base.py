@@ -30,6 +30,9 @@ class Problem(eqx.Module):
 class Construction(eqx.Module):
     """Frozen configuration of one way to make a coreset and its posterior."""
 
+    # Whether predictions are corrected by importance weights: a bound that was trained with them is.
+    corrects: eqx.AbstractClassVar[bool]
+
     @abc.abstractmethod
     def setup(self, model: Model, data: Dataset) -> tuple["Construction", Problem]:
         """This construction with every open choice settled, and the fit's constants."""

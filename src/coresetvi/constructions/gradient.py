@@ -7,6 +7,7 @@ out lets the construction choose it from the sizes of model and data alone.
 
 import dataclasses
 from collections.abc import Iterable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -77,6 +78,7 @@ class BBPSVI(Construction):
     optimizer: Optimizer | None
     init: str
     batch_size: int | None
+    corrects: ClassVar[bool] = True
 
     def __init__(
         self,

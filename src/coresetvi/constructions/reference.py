@@ -1,5 +1,7 @@
 """Yardsticks: r fitted to all the data, or to a random subset, without learning any point."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -63,6 +65,7 @@ class FullVI(Construction):
     learning_rate: float = 0.05
     num_samples: int = 32
     batch_size: int | None = None
+    corrects: ClassVar[bool] = False
 
     def __check_init__(self):
         check_positive(self, "learning_rate", "num_samples")
@@ -97,6 +100,7 @@ class RandomSubset(Construction):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int = 32
+    corrects: ClassVar[bool] = False
 
     def __check_init__(self):
         check_positive(self, "learning_rate", "num_samples")

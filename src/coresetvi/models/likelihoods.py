@@ -88,13 +88,16 @@ class Categorical(Likelihood):
 class Gaussian(Likelihood):
     """Real y with known noise standard deviation."""
 
-    noise: float = 1.0
-    output_size: int = eqx.field(default=1, init=False)
-    num_classes: int | None = eqx.field(default=None, init=False)
+    noise: float = eqx.field(static=True)
+    output_size: int = eqx.field(init=False)
+    num_classes: int | None = eqx.field(init=False)
 
-    def __check_init__(self):
-        if not self.noise > 0:
-            raise InputError(f"The noise standard deviation must be positive, not {self.noise}.")
+    def __init__(self, noise: float = 1.0):
+        if not noise > 0:
+            raise InputError(f"The noise standard deviation must be positive, not {noise}.")
+        self.noise = noise
+        self.output_size = 1
+        self.num_classes = None
 
     def log_prob(self, output, y):
         residual = (y - output[:, 0]) / self.noise

@@ -1,0 +1,181 @@
+"""Exact answers and small tools that several test files share."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from coresetvi.constructions.base import Construction, Problem
+from coresetvi.coreset import Frame, Leaves, make_frame, start_leaves
+from coresetvi.data import Dataset
+from coresetvi.families import Family
+from coresetvi.inner import InnerInfo, InnerProblem
+from coresetvi.likelihood_sums import weighted_log_likelihood
+from coresetvi.models import LinearRegression, LogisticRegression, Model, SoftmaxRegression
+from coresetvi.outer import DataTerm, OuterStep
+from coresetvi.weights import Free, WeightMap
+
+# Fixed seeds make a statistical test repeatable; at this many standard errors it is also hard to be unlucky.
+MAX_Z = 4.5
+
+
+@pytest.fixture
+def float64():
+    """Double precision inside one test: what finite differences and closed forms need.
+
+    Programs that run a few times on small arrays cost their compilation, so little of it is done.
+    """
+    before = jax.config.values["jax_disable_most_optimizations"]
+    jax.config.update("jax_disable_most_optimizations", True)
+    with jax.enable_x64(True):
+        yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+def gaussian_kl(mean, covariance, other_mean, other_covariance) -> float:
+    """KL(N(mean, covariance) || N(other_mean, other_covariance)) in nats."""
+    mean, covariance, other_mean, other_covariance = (
+        np.asarray(array, np.float64) for array in (mean, covariance, other_mean, other_covariance)
+    )
+    gap = other_mean - mean
+    trace = np.trace(np.linalg.solve(other_covariance, covariance))
+    distance = gap @ np.linalg.solve(other_covariance, gap)
+    volumes = np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
+    return float(0.5 * (trace + distance - mean.size + volumes))
+
+
+def full_rank(mean, covariance) -> dict[str, jax.Array]:
+    """Parameters of the FullRank member with these moments."""
+    return {"mean": jnp.asarray(mean), "factor": jnp.asarray(np.linalg.cholesky(covariance))}
+
+
+def finite_difference(
+    function: Callable[[Any], Any], point: Any, step: float = 1e-5, compiled: bool = False
+) -> np.ndarray:
+    """Gradient of a scalar function of a pytree by central differences, flat."""
+    flat, unravel = ravel_pytree(point)
+    flat = np.asarray(flat)
+    value = function if compiled else jax.jit(function)
+    nudges = step * np.eye(flat.size)
+    differences = [
+        float(value(unravel(flat + nudge))) - float(value(unravel(flat - nudge))) for nudge in nudges
+    ]
+    return np.array(differences) / (2 * step)
+
+
+def matched_noise(seed: int, pairs: int, dim: int) -> jax.Array:
+    """Antithetic normal noise with exact second moments: the mean of a quadratic over it has no error."""
+    half = np.random.default_rng(seed).standard_normal((pairs, dim))
+    half = half @ np.linalg.inv(np.linalg.cholesky(half.T @ half / pairs)).T
+    return jnp.asarray(np.concatenate([half, -half]))
+
+
+def cosine(one, other) -> float:
+    """Cosine of the angle between two pytrees."""
+    one, other = (np.asarray(ravel_pytree(tree)[0], np.float64) for tree in (one, other))
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
+
+
+def rows(model_name: str, num_rows: int = 40, num_features: int = 2, seed: int = 0) -> tuple[Model, Dataset]:
+    """A model and data drawn from it, with correlated columns and unequal weights."""
+    generator = np.random.default_rng(seed)
+    mixing = np.eye(num_features) + 0.6 * np.tril(np.ones((num_features, num_features)), -1)
+    x = generator.standard_normal((num_rows, num_features)) @ mixing.T + 0.3
+    weights = generator.uniform(0.5, 1.5, num_rows)
+    coefficients = np.linspace(1.0, -1.0, num_features)
+    output = x @ coefficients
+    if model_name == "linear":
+        y = output + 0.7 * generator.standard_normal(num_rows)
+        return LinearRegression(num_features, noise=0.7, prior_scale=1.5), Dataset(x, y, weights)
+    if model_name == "logistic":
+        y = (generator.uniform(size=num_rows) < 1.0 / (1.0 + np.exp(-output))).astype(int)
+        return LogisticRegression(num_features), Dataset(x, y, weights)
+    assert model_name == "softmax"
+    y = np.digitize(output + 0.5 * generator.standard_normal(num_rows), [-0.5, 0.7])
+    return SoftmaxRegression(num_features, 3), Dataset(x, y, weights)
+
+
+def set_up(construction: Construction, model: Model, data: Dataset) -> tuple[Construction, Problem, Any]:
+    """What a fit makes before its first step: settled construction, constants, state."""
+    settled, problem = construction.setup(model, model.check(data))
+    return settled, problem, settled.start(problem, jax.random.key(1))
+
+
+class Case(NamedTuple):
+    """A coreset and every function of it that a step evaluates, written out from Eqs. 9 and 13."""
+
+    model: Model
+    data: Dataset
+    frame: Frame
+    learned: Leaves
+    frozen: Leaves
+    problem: InnerProblem
+
+    def coreset(self, learned: Leaves) -> Dataset:
+        return self.frame.build({**self.frozen, **learned})
+
+    def core(self, learned: Leaves, thetas):
+        points = self.coreset(learned)
+        return jax.vmap(lambda theta: weighted_log_likelihood(self.model, theta, points))(thetas)
+
+    def whole(self, thetas):
+        return jax.vmap(lambda theta: weighted_log_likelihood(self.model, theta, self.data))(thetas)
+
+    def outer_loss(self, objective, learned: Leaves, psi, noise):
+        """The outer objective at psi on these draws."""
+        thetas, proposal = jax.vmap(self.problem.family.sample_and_log_prob, (None, 0))(psi, noise)
+        prior = jax.vmap(self.model.log_prior)(thetas)
+        return objective.loss(self.whole(thetas), self.core(learned, thetas), prior, proposal)
+
+    def outer_step(self, objective, noise, solve=None) -> OuterStep:
+        """What an outer optimiser sees; by default the inner problem leaves psi where it is."""
+        family = self.problem.family
+
+        def stay(learned, psi):
+            return psi, InnerInfo(jnp.zeros(()), jnp.asarray(0), jnp.asarray(True))
+
+        return OuterStep(
+            solve=solve or stay,
+            draw=lambda psi: jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise),
+            data=lambda thetas, start: DataTerm(
+                self.whole(start[None])[0], self.whole(thetas) - self.whole(start[None]), None
+            ),
+            core=lambda learned, thetas, start: self.core(learned, thetas) - self.core(learned, start[None]),
+            prior=jax.vmap(self.model.log_prior),
+            project=self.frame.project,
+            objective=objective,
+            family=family,
+        )
+
+
+def coreset_case(
+    model: Model,
+    data: Dataset,
+    family: Family,
+    *,
+    learn: frozenset[str] = frozenset({"x", "y", "weights", "total"}),
+    weights: WeightMap | None = None,
+    size: int = 5,
+    seed: int = 0,
+) -> Case:
+    """A subset of the data as a coreset whose `learn` leaves can move."""
+    data = model.check(data)
+    frame = make_frame(data, weights or Free(), learn, model.num_classes)
+    leaves, _ = start_leaves(frame, data, size, "subset", jax.random.key(seed))
+    learned = {name: leaf for name, leaf in leaves.items() if name in learn}
+    frozen = {name: leaf for name, leaf in leaves.items() if name not in learn}
+
+    def inner_loss(psi, learned, noise):
+        points = frame.build({**frozen, **learned})
+
+        def negative_elbo_term(one):
+            theta, proposal = family.sample_and_log_prob(psi, one)
+            return proposal - model.log_prior(theta) - weighted_log_likelihood(model, theta, points)
+
+        return jnp.mean(jax.vmap(negative_elbo_term)(noise))
+
+    return Case(model, data, frame, learned, frozen, InnerProblem(inner_loss, family, model.dim))

@@ -1,0 +1,99 @@
+"""Pictures: they can be made without a display, refuse what they cannot show, and leave nothing behind."""
+
+import sys
+
+import jax
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import coresetvi as cvi
+from coresetvi import plots
+from coresetvi.errors import InputError
+
+WEIGHTS = [5.0, 0.0, 2.0, 1.0]
+
+
+def made_up(num_classes, dim=2):
+    """A fit that nobody fitted: pictures need its parts, not their quality."""
+    if num_classes is None:
+        model = cvi.models.PoissonRegression(dim)
+    elif num_classes == 2:
+        model = cvi.models.LogisticRegression(dim)
+    else:
+        model = cvi.models.SoftmaxRegression(dim, num_classes)
+    family = cvi.families.MeanField()
+    x = np.arange(4.0 * dim).reshape(4, dim)
+    return cvi.Fit(
+        coreset=cvi.Dataset(x, np.arange(4) % (num_classes or 2), WEIGHTS),
+        model=model,
+        family=family,
+        psi=family.init(np.zeros(model.dim), np.ones(model.dim)),
+        construction=None,
+        history={"loss": np.array([2.0, 1.0, np.nan]), "kl": np.ones(3), "ess": np.full(3, 0.5)},
+        result="finished",
+        key=jax.random.key(0),
+        seconds={"compile": 0.0, "run": 0.0},
+        about={},
+    )
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_entropy_is_between_zero_and_its_largest_value(num_classes):
+    entropy = plots.predictive_entropy(made_up(num_classes), plots.grid((-3.0, 3.0, -3.0, 3.0), 5)[2])
+    assert entropy.shape == (25,)
+    assert np.all(entropy >= 0) and np.all(entropy <= np.log(num_classes) + 1e-5)
+    # At the origin the linear predictor is zero whatever theta is: no class is preferred there by two.
+    assert entropy[12] == pytest.approx(np.log(2), abs=1e-5) or num_classes > 2
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_entropy_map_draws_data_and_points(num_classes):
+    fit = made_up(num_classes)
+    axes = Figure().subplots()
+    image = plots.entropy_map(axes, fit, data=fit.coreset, resolution=7, title="a title")
+    assert image.get_clim() == (0.0, pytest.approx(np.log(num_classes)))
+    assert axes.get_title() == "a title" and len(axes.collections) == 3
+    sizes = axes.collections[2].get_sizes()
+    assert sizes.argmax() == 0 and sizes.min() == plots.SMALLEST_MARKER
+
+
+def test_figures_are_saved_without_pyplot(tmp_path):
+    fit = made_up(2)
+    bounds = plots.around(fit.coreset)
+    panels = [{"fit": fit, "title": "one"}, {"fit": fit, "title": "two", "points": False}]
+    figures = [
+        plots.entropy_figure(panels, fit.coreset, bounds, resolution=6),
+        plots.weights_plot(fit),
+        plots.history_plot(fit),
+    ]
+    before = "matplotlib.pyplot" in sys.modules
+    for number, figure in enumerate(figures):
+        assert isinstance(figure, Figure)
+        figure.savefig(tmp_path / f"{number}.png")
+        assert (tmp_path / f"{number}.png").stat().st_size > 1000
+    assert ("matplotlib.pyplot" in sys.modules) == before
+    assert [axes.get_title() for axes in figures[0].axes][:2] == ["one", "two"]
+    shares = np.array(WEIGHTS) / np.sum(WEIGHTS)
+    assert f"effectively {1 / np.sum(shares**2):.1f}" in figures[1].axes[0].get_title()
+
+
+def test_around_keeps_a_margin_even_about_a_single_point():
+    left, right, bottom, top = plots.around(cvi.Dataset([[1.0, 2.0]]))
+    assert left < 1 < right and bottom < 2 < top
+
+
+def test_what_cannot_be_drawn_is_refused():
+    axes = Figure().subplots()
+    with pytest.raises(InputError, match="2 columns, but this fit has 3"):
+        plots.entropy_map(axes, made_up(2, dim=3))
+    with pytest.raises(InputError, match="is a regression"):
+        plots.predictive_entropy(made_up(None), np.zeros((1, 2)))
+    with pytest.raises(InputError, match="no history"):
+        plots.history_plot(cvi.Fit(**{**vars(made_up(2)), "history": {}}))
+
+
+def test_without_matplotlib_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(InputError, match=r'pip install "coresetvi\[cli\]"'):
+        plots.weights_plot(made_up(2))
