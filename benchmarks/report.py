@@ -90,6 +90,7 @@ def mean_field(rows: list[dict]) -> list[str]:
         "M",
         "test NLL",
         "full-data VI",
+        "its KL",
         "largest gap, %",
         "KL(coreset r ‖ full r)",
         "slowest, s",

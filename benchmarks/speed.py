@@ -7,13 +7,12 @@ import sys
 import tempfile
 import time
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fit import CHUNK, Run, run_chunk
+from coresetvi.fit import CHUNK, run_chunk
 
 
 def problem(dim: int, inner_steps: int):
@@ -38,17 +37,18 @@ def unrolled(dim: int, inner_steps: int, chunks: int = 8) -> dict[str, float]:
     key = jax.random.key(0)
     settled, constants = construction.setup(model, data)
     state = jax.tree.map(lambda leaf: leaf[None], settled.start(constants, key))
-    run = Run(settled, constants, state, key[None])
+    carry = (state, jnp.ones(1, dtype=bool))
     numbers = [jnp.asarray(number) for number in (0, CHUNK, 10_000, 1)]
+    arguments = (settled, constants, key[None], carry, *numbers)
     began = time.perf_counter()
-    jax.block_until_ready(run_chunk(run, *numbers))
+    jax.block_until_ready(run_chunk(*arguments))
     compiled = time.perf_counter() - began
     times = []
     for _ in range(chunks):
         began = time.perf_counter()
-        jax.block_until_ready(run_chunk(run, *numbers))
+        jax.block_until_ready(run_chunk(*arguments))
         times.append((time.perf_counter() - began) / CHUNK * 1e3)
-    executable = eqx.filter_jit(run_chunk.__wrapped__).lower(run, *numbers).compile()
+    executable = run_chunk.lower(*arguments).compile()
     memory = executable.compiled.memory_analysis().temp_size_in_bytes / 2**20
     return {
         "dim": dim,

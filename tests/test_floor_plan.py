@@ -13,6 +13,7 @@ SOURCE = Path(cvi.__file__).parent
 # From the ground up: a room may import the rooms before it, never one after it. A new file is one name here.
 FLOORS = [
     "errors",
+    "checks",
     "config",
     "storage",
     "artefact",

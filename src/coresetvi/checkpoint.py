@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
 from . import artefact
+from .checks import short
 from .config import encode
 from .errors import InputError
 from .history import History
@@ -23,6 +26,8 @@ class Checkpoint:
     """Keeps a fit on disk when `path` is given, and does nothing when it is None."""
 
     def __init__(self, path: Any, resume: bool, construction, model, data, keys, num_steps):
+        if path is not None and not isinstance(path, (str, os.PathLike)):
+            raise InputError(f"checkpoint must be the path of a directory, not {short(path)}.")
         self._path = None if path is None else Path(path)
         self._resume = resume
         self._written = time.monotonic()
@@ -53,9 +58,10 @@ class Checkpoint:
         leaves, structure = jax.tree.flatten((run.state, run.alive))
         leaves = [jax.numpy.asarray(arrays[f"state.{i}"]) for i in range(len(leaves))]
         state, alive = jax.tree.unflatten(structure, leaves)
-        run.replace(state, alive)
         past = {name[8:]: values for name, values in arrays.items() if name.startswith("history.")}
-        return History.restore(past), Schedule(*document["schedule"]), document["seconds"]
+        history = History.restore(past)
+        run.replace(state, alive, len(history))
+        return history, Schedule(*document["schedule"]), document["seconds"]
 
     def keep(self, run, history: History, schedule: Schedule, seconds, now: bool = False) -> None:
         """Write the state if it is time."""
@@ -78,9 +84,11 @@ class Checkpoint:
 def fingerprint(construction, model, data, keys, num_steps) -> str:
     """A digest of everything that decides the outcome of a fit."""
     digest = hashlib.sha256()
-    settings = [encode(construction), encode(model), num_steps]
+    settings = [encode(construction), encode(model), model.dim, num_steps]
     digest.update(json.dumps(settings, sort_keys=True).encode())
-    for leaf in (*jax.tree.leaves(data), jax.random.key_data(keys)):
+    # Models of user functions have no name to compare, but their starting parameters tell most of them apart.
+    arrays = eqx.filter((data, model), eqx.is_array)
+    for leaf in (*jax.tree.leaves(arrays), jax.random.key_data(keys)):
         array = np.asarray(leaf)
         digest.update(f"{array.shape}{array.dtype}".encode())
         digest.update(np.ascontiguousarray(array).data)

@@ -168,8 +168,11 @@ def even_labels(data: Dataset, size: int, num_classes: int | None) -> Array | No
         return None
     if num_classes is not None:
         return jnp.arange(size) % num_classes
-    levels = (np.arange(size) + 0.5) / size
-    return jnp.asarray(np.quantile(np.asarray(data.y), levels), dtype=data.x.dtype)
+    labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
+    order = np.argsort(labels)
+    reached = np.cumsum(weights[order])
+    levels = (np.arange(size) + 0.5) / size * reached[-1]
+    return jnp.asarray(labels[order][np.searchsorted(reached, levels)], dtype=data.x.dtype)
 
 
 def start_weights(data: Dataset, y: Array | None, num_classes: int | None, size: int) -> Array:

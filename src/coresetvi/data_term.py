@@ -19,10 +19,9 @@ from .data import Dataset
 from .likelihood_sums import Quadratic, expand, log_likelihood_rises
 from .models.base import Model
 
-# Most steps between two expansions of the whole data's log-likelihood, and most standard deviations of a
-# parameter that its mean may travel in between.
-SURROGATE_STEPS = 10
-SURROGATE_REACH = 1.0
+# Steps between two expansions of the whole data's log-likelihood, after the early steps that all have one.
+SURROGATE_STEPS = 5
+EARLY_STEPS = 30
 
 Vector = Float[Array, " s"]
 
@@ -55,9 +54,10 @@ def data_term(
         return plain
 
     def controlled(thetas, reference):
-        # Made anew, at one pass over the data, every few steps and whenever the posterior has travelled.
-        travelled = jnp.abs(reference - surrogate.anchor) / jnp.std(thetas, axis=0)
-        due = (index % SURROGATE_STEPS == 0) | jnp.any(travelled > SURROGATE_REACH)
+        # Made anew, at one pass over the data, at every early step, when the posterior still travels, and
+        # then every few. By the step's number alone: a choice that differed between vmapped trials would
+        # make every trial pay for it at every step.
+        due = (index < EARLY_STEPS) | (index % SURROGATE_STEPS == 0)
         whole = jax.lax.cond(due, lambda _: expand(model, reference, data), lambda old: old, surrogate)
         rises = controlled_rises(model, thetas, reference, batch, len(data), whole)
         value = whole.value + whole.rise(reference[None])[0]

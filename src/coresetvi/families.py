@@ -26,9 +26,9 @@ LOG_TWO_PI = math.log(2.0 * math.pi)
 def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s d"]:
     """Standard normal noise in antithetic pairs, with exact first and second moments where possible.
 
-    Every odd moment of the sample is exactly zero; when there are more pairs than dimensions the sample
-    covariance is made exactly the identity as well. A Gaussian target then has no Monte-Carlo error at all,
-    and a nearly Gaussian one only that of its third and fourth moments.
+    Every odd moment of an even number of draws is exactly zero; when there are at least two pairs a
+    dimension the sample covariance is made exactly the identity as well. A Gaussian target then has no
+    Monte-Carlo error at all, and a nearly Gaussian one only that of its fourth moments.
 
     >>> import jax
     >>> float(abs(draw_noise(jax.random.key(0), 64, 3).mean()).max()) < 1e-6

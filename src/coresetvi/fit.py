@@ -4,6 +4,7 @@ It knows constructions only by their contract (`constructions/base.py`) and is n
 The random stream of step i is `fold_in(key, i)`: neither chunking nor resuming changes it.
 """
 
+import numbers
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray
 
 from .checkpoint import Checkpoint
+from .checks import instance, short, whole_number
 from .constructions.base import Construction
 from .data import Dataset
 from .errors import InputError, NonFiniteError
@@ -53,7 +55,7 @@ def fit(
     ((8, 2), 'finished')
     """
     check_arguments(construction, model, data, num_steps, num_trials)
-    root = jax.random.key(key) if isinstance(key, (int, np.integer)) else key
+    root = one_key(key)
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
     data = model.check(data)
     saved = Checkpoint(checkpoint, resume, construction, model, data, keys, num_steps)
@@ -76,7 +78,7 @@ def begin(construction: Construction, model: Model, data: Dataset, keys: Key[Arr
     states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1)) for key in keys]
     run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
     # One step whose outcome is dropped: it compiles, and shows whether the construction suits the problem.
-    _, info = run_chunk(run, *(jnp.asarray(number) for number in (0, 1, 1, 1)))
+    _, info = chunk(run, 0, 1, 1, 1)
     first = jax.tree.map(lambda values: np.asarray(values)[0], info)
     instead = construction.reconsider(settled, first)
     return run if instead is None else begin(instead, model, data, keys)
@@ -87,18 +89,31 @@ class Run(eqx.Module):
 
     construction: Construction
     problem: Any
-    state: Any
     keys: Key[Array, " t"]
-    alive: Array
+    moving: tuple[Any, Array, int]
 
     def __init__(self, construction, problem, state, keys):
-        self.construction, self.problem, self.state, self.keys = construction, problem, state, keys
-        self.alive = jnp.ones(len(keys), dtype=bool)
+        self.construction, self.problem, self.keys = construction, problem, keys
+        self.moving = (state, jnp.ones(len(keys), dtype=bool), 0)
 
-    def replace(self, state: Any, alive: Array) -> None:
-        """Move on, in place: the loop's one mutable thing."""
-        object.__setattr__(self, "state", state)
-        object.__setattr__(self, "alive", alive)
+    @property
+    def state(self) -> Any:
+        """The states of all trials."""
+        return self.moving[0]
+
+    @property
+    def alive(self) -> Array:
+        """Which trials are still finite."""
+        return self.moving[1]
+
+    @property
+    def steps(self) -> int:
+        """How many steps the states have behind them."""
+        return self.moving[2]
+
+    def replace(self, state: Any, alive: Array, steps: int) -> None:
+        """Move on, in place and in one assignment: an interrupt sees all of it or nothing."""
+        object.__setattr__(self, "moving", (state, alive, steps))
 
     def trial(self, index: int) -> Any:
         """The state of one trial."""
@@ -120,36 +135,42 @@ def each_trial(function):
     return mapped
 
 
+def chunk(run: Run, *numbers: int):
+    """`run_chunk` with its numbers as arrays, so that no value of theirs is compiled in."""
+    parts = (run.construction, run.problem, run.keys, (run.state, run.alive))
+    return run_chunk(*parts, *(jnp.asarray(number) for number in numbers))
+
+
 @eqx.filter_jit
-def run_chunk(run: Run, first: Array, end: Array, decay_start: Array, decay_length: Array):
+def run_chunk(construction, problem, keys, carry, first, end, decay_start, decay_length):
     """`CHUNK` steps from `first`, those at or past `end` left out; every fit compiles this once."""
 
     def one_trial(state, alive, key, index):
         scale = decay_factor(index, decay_start, decay_length)
         step_key = jax.random.fold_in(key, index)
-        new_state, info = run.construction.step(run.problem, state, index, scale, step_key)
+        new_state, info = construction.step(problem, state, index, scale, step_key)
         finite = jnp.isfinite(info.loss)
         for leaf in jax.tree.leaves(new_state):
             finite &= jnp.all(jnp.isfinite(leaf))
         alive = alive & finite
         # The last good state is kept: what a broken step returned is dropped.
         state = jax.tree.map(lambda new, old: jnp.where(alive, new, old), new_state, state)
+        info = info._replace(loss=jnp.where(alive, info.loss, jnp.nan))
         return state, alive, jax.tree.map(lambda number: jnp.asarray(number, float), info)
 
     def step(carry, index):
         def go(carry):
             state, alive = carry
-            state, alive, info = each_trial(one_trial)(state, alive, run.keys, index)
+            state, alive, info = each_trial(one_trial)(state, alive, keys, index)
             return (state, alive), info
 
         def skip(carry):
-            blank = jnp.full(len(run.keys), jnp.nan)
+            blank = jnp.full(len(keys), jnp.nan)
             return carry, Info(*[blank] * len(Info._fields))
 
         return jax.lax.cond(index < end, go, skip, carry)
 
-    carry, info = jax.lax.scan(step, (run.state, run.alive), first + jnp.arange(CHUNK))
-    return carry, info
+    return jax.lax.scan(step, carry, first + jnp.arange(CHUNK))
 
 
 def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, compiled: float):
@@ -161,12 +182,12 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
         while len(history) < schedule.end:
             tick = time.perf_counter()
             numbers = (len(history), schedule.end, schedule.decay_start, schedule.decay_length)
-            (state, alive), info = run_chunk(run, *(jnp.asarray(number) for number in numbers))
+            (state, alive), info = chunk(run, *numbers)
             info = jax.tree.map(np.asarray, info)
-            run.replace(state, alive)
             elapsed = time.perf_counter() - tick
             count = min(CHUNK, schedule.end - len(history))
             history.extend(info, count, seconds["run"], elapsed)
+            run.replace(state, alive, run.steps + count)
             seconds["run"] += elapsed
             if not np.any(np.asarray(alive)):
                 result = "non_finite"
@@ -176,22 +197,29 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
             saved.keep(run, history, schedule, seconds)
     except KeyboardInterrupt:
         result = "interrupted"
+        # Between two lines above, the history may be ahead of the state: the state decides.
+        history.cut(run.steps)
     saved.keep(run, history, schedule, seconds, now=True)
     return history, result, seconds
 
 
 def check_arguments(construction, model, data, num_steps, num_trials) -> None:
     """Refuse what cannot be fitted before anything is compiled."""
-    if not isinstance(construction, Construction):
-        raise InputError(
-            f"The first argument must be a construction such as BBPSVI(size=40), not {construction!r}."
-        )
-    if not isinstance(model, Model):
-        raise InputError(
-            f"The second argument must be a model such as models.LogisticRegression(10), not {model!r}."
-        )
-    if not isinstance(data, Dataset):
-        raise InputError(f"The third argument must be a Dataset(x, y), not {type(data).__name__}.")
+    instance("The first argument", construction, Construction, "BBPSVI(size=40)")
+    instance("The second argument", model, Model, "models.LogisticRegression(10)")
+    instance("The third argument", data, Dataset, "Dataset(x, y)")
     for name, number in (("num_steps", num_steps), ("num_trials", num_trials)):
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be at least 1, not {number}.")
+        if number is not None:
+            whole_number(name, number)
+
+
+def one_key(key: Any) -> PRNGKeyArray:
+    """A single JAX key from a whole number or from a key of either style."""
+    if isinstance(key, numbers.Integral) and not isinstance(key, bool):
+        return jax.random.key(int(key))
+    if isinstance(key, jax.Array):
+        if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == (2,):
+            key = jax.random.wrap_key_data(key)
+        if key.ndim == 0 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+            return key
+    raise InputError(f"key must be a whole number or one jax.random.key, not {short(key)}.")

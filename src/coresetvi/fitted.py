@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from . import artefact
+from .checks import instance, whole_number
 from .config import decode, encode, is_decodable
 from .constructions.base import Construction
 from .data import Coreset, Dataset
@@ -17,7 +18,7 @@ from .errors import ArtefactError, InputError
 from .families import Family, Psi
 from .history import History
 from .importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
-from .likelihood_sums import log_likelihood_sums
+from .likelihood_sums import log_likelihood_rises
 from .models.base import Model
 
 NUM_DRAWS = 1000
@@ -86,8 +87,7 @@ class Fit:
 
     def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
         """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
-        if num_samples < 1:
-            raise InputError(f"num_samples must be at least 1, not {num_samples}.")
+        num_samples = whole_number("num_samples", num_samples)
         key = jax.random.fold_in(self.key, 2**31 - 2) if key is None else key
         return _draws(self.model, self.family, self.psi, self.coreset, key, num_samples)
 
@@ -125,8 +125,9 @@ class Fit:
         self, data: Dataset, *, correct: bool | None = None, num_samples: int = NUM_DRAWS
     ) -> dict[str, float]:
         """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
+        instance("data", data, Dataset, "Dataset(x, y)")
         self._rows(data)
-        data = self.model.check(data)
+        data = self.model.check(data, fitting=False)
         thetas, log_w = self.draws(num_samples)
         block = max(1, BLOCK_NUMBERS // num_samples)
         log_norm = jax.nn.log_softmax(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
@@ -186,7 +187,13 @@ class Fit:
 
     def _rows(self, x: Any) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
-        rows = x.x if isinstance(x, Dataset) else Dataset(x).x
+        data = x if isinstance(x, Dataset) else Dataset(x)
+        rows, wanted = data.x, self.coreset.columns
+        if wanted is not None and data.columns is not None and data.columns != wanted:
+            # Columns go by name: a frame may have others, and in any order.
+            if missing := [name for name in wanted if name not in data.columns]:
+                raise InputError(f"x lacks the column {missing[0]!r}, which the fit was made with; add it.")
+            rows = rows[:, np.array([data.columns.index(name) for name in wanted])]
         if rows.shape[1:] != self.coreset.x.shape[1:]:
             raise InputError(
                 f"x has rows of shape {rows.shape[1:]}, but the fit was made for "
@@ -238,7 +245,8 @@ def load(path: Any, *, model: Model | None = None) -> Fit:
 def _draws(model, family, psi, coreset, key, num_samples):
     noise = jax.random.normal(key, (num_samples, family.noise_dim(model.dim)))
     thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
-    core = log_likelihood_sums(model, thetas, coreset)
+    # Relative to the mean draw: a constant changes no weight, and float32 has its digits for the rest.
+    core = log_likelihood_rises(model, thetas, jnp.mean(thetas, axis=0), coreset)[1]
     return thetas, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)
 
 

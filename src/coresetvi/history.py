@@ -29,6 +29,13 @@ class History:
         self._parts["seconds"].append(before + elapsed * np.arange(1, count + 1) / count)
         self._length += count
 
+    def cut(self, steps: int) -> None:
+        """Forget what came after the first `steps`."""
+        for name in self._parts:
+            if self._parts[name]:
+                self._parts[name] = [self[name][:steps]]
+        self._length = steps
+
     def arrays(self) -> dict[str, np.ndarray]:
         """All records by name."""
         return {name: self[name] for name in self._parts}

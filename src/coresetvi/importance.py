@@ -11,6 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+# Log-weights that differ by less are equal: what is left is the rounding of float32.
+EQUAL_LOG_WEIGHTS = 1e-3
+
 
 def log_weights(
     core: Float[Array, " s"], prior: Float[Array, " s"], proposal: Float[Array, " s"]
@@ -25,7 +28,7 @@ def log_weights(
 def normalise(log_w: Float[Array, " s"]) -> Float[Array, " s"]:
     """Self-normalised weights: a softmax over draws.
 
-    >>> normalise(jnp.log(jnp.array([1.0, 3.0])))
+    >>> normalise(jnp.log(jnp.array([1.0, 3.0]))).round(2)
     Array([0.25, 0.75], dtype=float32)
     """
     return jax.nn.softmax(log_w)
@@ -46,6 +49,8 @@ def defensive(weights: Float[Array, " s"]) -> Float[Array, " s"]:
 
 def khat_threshold(num_samples: int) -> float:
     """Largest Pareto k-hat at which `num_samples` weighted draws can be trusted."""
+    if num_samples < 2:
+        return -math.inf
     return min(1.0 - 1.0 / math.log10(num_samples), 0.7)
 
 
@@ -66,8 +71,8 @@ def pareto_khat(log_w) -> float:
         return math.inf
     top = log_w[-1]
     excess = np.exp(log_w[-tail_size:] - top) - np.exp(threshold - top)
-    if excess[-1] <= 1e-12:
-        return -math.inf  # all weights equal: the lightest tail there is
+    if top - threshold < EQUAL_LOG_WEIGHTS:
+        return -math.inf  # all large weights equal: the lightest tail there is
     return _fit_generalised_pareto(np.maximum(excess, 1e-300))
 
 

@@ -19,20 +19,12 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .checks import positive
 from .config import register
 from .coreset import Leaves
 from .errors import InputError
 from .families import Family, Psi, draw_noise
 from .newton import flat_zero, local_loss, minimise
-
-
-def check_positive(part: eqx.Module, *names: str) -> None:
-    """Refuse settings that cannot be."""
-    for name in names:
-        if not getattr(part, name) > 0:
-            kind = type(part).__name__
-            raise InputError(f"{name} of {kind} must be positive, not {getattr(part, name)}.")
-
 
 MAX_NUMBERS_AHEAD = 2**22
 
@@ -128,7 +120,7 @@ class Unrolled(Inner):
     passes_gradient: ClassVar[bool] = True
 
     def __check_init__(self):
-        check_positive(self, "num_steps", "num_samples", "learning_rate")
+        positive(self, "num_steps", "num_samples", "learning_rate")
         if self.restart_every is not None and self.restart_every < 1:
             raise InputError(f"restart_every must be at least 1, not {self.restart_every}.")
 
@@ -158,7 +150,7 @@ class Truncated(Inner):
     passes_gradient: ClassVar[bool] = True
 
     def __check_init__(self):
-        check_positive(self, "num_steps", "last", "num_samples", "learning_rate")
+        positive(self, "num_steps", "last", "num_samples", "learning_rate")
         if self.last > self.num_steps:
             raise InputError(f"last is {self.last}, more than the {self.num_steps} steps there are.")
 
@@ -191,9 +183,9 @@ class Implicit(Inner):
     passes_gradient: ClassVar[bool] = True
 
     def __check_init__(self):
-        check_positive(self, "tolerance", "max_steps")
+        positive(self, "tolerance", "max_steps")
         if self.num_samples is not None:
-            check_positive(self, "num_samples")
+            positive(self, "num_samples")
 
     def fixed_noise(self, problem: InnerProblem, key: PRNGKeyArray) -> Float[Array, "s k"]:
         least = problem.family.least_fixed_draws(problem.dim)

@@ -18,6 +18,10 @@ from .families import Family, Psi
 Vector = Float[Array, " k"]
 
 
+# Nats of predicted decrease below which the loss itself may be too coarse to judge a step.
+NEAR = 0.1
+
+
 class Solution(NamedTuple):
     """Where the search ended. `gradient_norm` is in nats per posterior standard deviation."""
 
@@ -59,11 +63,13 @@ def minimise(
         move, predicted = truncated_cg(curve, gradient, radius)
         candidate = family.move(psi, unravel(move))
         new_value, new_gradient = look(candidate)
-        # Near the minimum the decrease drowns in rounding: there, the model's word is taken for it.
+        # Near the minimum the decrease drowns in rounding (of the terms, however small their sum): there, a
+        # smaller gradient speaks for a step.
         noise = slack * jnp.abs(value)
         gain = (value - new_value + noise) / (predicted + noise)
         finite = jnp.isfinite(new_value) & jnp.all(jnp.isfinite(new_gradient))
-        accept = (gain > 0.05) & finite
+        closer = (predicted < NEAR) & (jnp.linalg.norm(new_gradient) < jnp.linalg.norm(gradient))
+        accept = ((gain > 0.05) | closer) & finite
         length = jnp.linalg.norm(move)
         radius = jnp.where(accept, radius, 0.25 * jnp.minimum(length, radius))
         radius = jnp.where(accept & (gain > 0.7), jnp.maximum(radius, 3.0 * length), radius)

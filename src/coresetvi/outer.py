@@ -17,12 +17,13 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
+from .checks import positive
 from .config import register
 from .coreset import Leaves
 from .data_term import DataTerm
 from .families import Family, Psi
 from .importance import defensive, log_weights, normalise, normalised_ess
-from .inner import InnerInfo, check_positive
+from .inner import InnerInfo
 from .objectives import Objective
 
 Vector = Float[Array, " s"]
@@ -111,7 +112,7 @@ class Adam(Optimizer):
     default_steps: ClassVar[int] = 2000
 
     def __check_init__(self):
-        check_positive(self, "learning_rate")
+        positive(self, "learning_rate")
 
     def _transform(self):
         return optax.scale_by_adam(b1=0.9, b2=0.99)
@@ -151,11 +152,12 @@ class NaturalGradient(Optimizer):
 
     With scores J_s = d core_s / d phi, centred, and m_s the mean of the importance weight and 1/S,
 
-        (sum_s m_s J_s J_s^T + damping I) step = - d loss / d phi
+        (sum_s m_s J_s J_s^T + lambda I) step = - d loss / d phi,    lambda = damping trace(K) / S
 
-    which is the damped Gauss-Newton step for the regression of data_s - core_s on the scores. Solved in the
-    space of draws (S x S). At a coreset whose posterior equals the data's the residuals vanish, and the
-    Monte-Carlo noise with them, so the steps converge without decay where the coreset is large enough.
+    with K the Gram matrix of the weighted scores: the damped Gauss-Newton step for the regression of
+    data_s - core_s on the scores, solved in the space of draws (S x S). At a coreset whose posterior equals
+    the data's the residuals vanish, and the Monte-Carlo noise with them, so the steps converge without decay
+    where the coreset is large enough.
     """
 
     damping: float = 1e-3
@@ -165,7 +167,7 @@ class NaturalGradient(Optimizer):
     default_steps: ClassVar[int] = 300
 
     def __check_init__(self):
-        check_positive(self, "damping", "max_move")
+        positive(self, "damping", "max_move")
 
     def init(self, learned, family, psi):
         return ()
@@ -217,4 +219,4 @@ class NaturalGradient(Optimizer):
         # d loss / d phi = scores^T slope (the slopes of a bound that ignores constants in core sum to zero).
         factor = jax.scipy.linalg.cho_factor(gram + ridge * jnp.eye(gram.shape[0]))
         move = -scaled.T @ jax.scipy.linalg.cho_solve(factor, slope / root)
-        return move * jnp.minimum(1.0, self.max_move / (jnp.max(jnp.abs(move)) + 1e-30))
+        return move * jnp.minimum(1.0, self.max_move / (jnp.max(jnp.abs(move), initial=0.0) + 1e-30))

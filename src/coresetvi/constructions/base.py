@@ -30,7 +30,7 @@ class Problem(eqx.Module):
 class Construction(eqx.Module):
     """Frozen configuration of one way to make a coreset and its posterior."""
 
-    # Whether predictions are corrected by importance weights: a bound that was trained with them is.
+    # Whether predictions are corrected by importance weights, or taken from r as plain inference does.
     corrects: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod

@@ -7,7 +7,7 @@ out lets the construction choose it from the sizes of model and data alone.
 
 import dataclasses
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from ..checks import instance, short, whole_number
 from ..config import register
 from ..coreset import LEARNABLE, STARTS, Frame, Leaves, make_frame, start_leaves
 from ..data import Dataset
@@ -93,21 +94,25 @@ class BBPSVI(Construction):
         init: str = "subset",
         batch_size: int | None = None,
     ):
-        self.size = size
+        self.size = whole_number("size", size)
         self.family = family
-        self.learn = None if learn is None else frozenset(learn)
+        self.learn = None if learn is None else names_of(learn)
         self.weights = Simplex() if weights is None else weights
         self.objective = ImportanceElbo() if objective is None else objective
         self.inner = inner
         self.optimizer = optimizer
         self.init = init
-        self.batch_size = batch_size
+        self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
 
     def __check_init__(self):
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
-            raise InputError(f"size must be a whole number of at least 1, not {self.size!r}.")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise InputError(f"batch_size must be at least 1, not {self.batch_size}.")
+        instance("weights", self.weights, WeightMap, "weights.Simplex()")
+        instance("objective", self.objective, Objective, "objectives.ImportanceElbo()")
+        if self.family is not None:
+            instance("family", self.family, Family, "families.MeanField()")
+        if self.inner is not None:
+            instance("inner", self.inner, Inner, "inner.Unrolled()")
+        if self.optimizer is not None:
+            instance("optimizer", self.optimizer, Optimizer, "outer.Adam()")
         if self.init not in STARTS:
             raise InputError(f"init must be one of {', '.join(STARTS)}, not {self.init!r}.")
         learn = self.learn or frozenset()
@@ -261,6 +266,13 @@ class BBPSVI(Construction):
         moved = "x" in state.learned or "y" in state.learned
         indices = None if moved else state.indices
         return problem.frame.build({**state.frozen, **state.learned}, indices), state.psi
+
+
+def names_of(learn: Any) -> frozenset[str]:
+    """`learn` as a set of names; a single word would fall apart into letters."""
+    if isinstance(learn, str) or not isinstance(learn, Iterable):
+        raise InputError(f"learn must be a set of names such as {{'x', 'weights'}}, not {short(learn)}.")
+    return frozenset(learn)
 
 
 def log_joint(model: Model, thetas: Array, coreset: Dataset) -> Array:

@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
+from ..checks import positive, whole_number
 from ..config import register
 from ..coreset import make_frame, start_leaves
 from ..data import Dataset
-from ..errors import InputError
 from ..families import Family, FullRank, MeanField, Psi
-from ..inner import InnerInfo, check_positive
+from ..inner import InnerInfo
 from ..likelihood_sums import log_likelihood_sums
 from ..models.base import Model
 from ..outer import describe
@@ -27,16 +27,20 @@ FULL_RANK_DIM = 32
 
 
 class VariationalState(eqx.Module):
-    """`points` is what r is fitted to; it never changes."""
+    """`points` is the subset that r is fitted to, the same at every step; None for all the data.
 
-    points: Dataset
+    All the data are not carried along: the loop looks at every number of a state after every step.
+    """
+
+    points: Dataset | None
     psi: Psi
     optimizer: optax.OptState
 
 
 def variational_step(problem, state, scale, key, learning_rate, num_samples, batch_size):
     """One Adam step of ordinary variational inference (Eq. 2), in the family's tangent coordinates."""
-    model, family, points = problem.model, problem.family, state.points
+    model, family = problem.model, problem.family
+    points = problem.data if state.points is None else state.points
     batch_key, noise_key = jax.random.split(key)
     batch = points.batch(batch_key, min(batch_size, len(points)))
     factor = len(points) / len(batch)
@@ -52,9 +56,11 @@ def variational_step(problem, state, scale, key, learning_rate, num_samples, bat
     (loss, (data, prior, proposal)), gradient = jax.value_and_grad(loss_of, has_aux=True)(zero)
     updates, opt_state = optax.scale_by_adam(b2=0.99).update(gradient, state.optimizer)
     tangent = jax.tree.map(lambda u: -learning_rate * scale * u, updates)
-    state = VariationalState(points, family.move(state.psi, tangent), opt_state)
+    state = VariationalState(state.points, family.move(state.psi, tangent), opt_state)
     inner = InnerInfo(optax.tree.norm(gradient), jnp.asarray(1), jnp.asarray(True))
-    return state, describe(loss, data, data, prior, proposal, inner)
+    info = describe(loss, data, data, prior, proposal, inner)
+    # There is no coreset to compare with the data: its KL is not zero but unknown.
+    return state, info._replace(kl=jnp.full_like(loss, jnp.nan))
 
 
 @register
@@ -68,7 +74,9 @@ class FullVI(Construction):
     corrects: ClassVar[bool] = False
 
     def __check_init__(self):
-        check_positive(self, "learning_rate", "num_samples")
+        positive(self, "learning_rate", "num_samples")
+        if self.batch_size is not None:
+            whole_number("batch_size", self.batch_size)
 
     @property
     def default_steps(self):
@@ -81,7 +89,7 @@ class FullVI(Construction):
         return settled, Problem(model, data, family)
 
     def start(self, problem, key):
-        return start_variational(problem, problem.data, key)
+        return start_variational(problem, None, key)
 
     def step(self, problem, state, index: Array, scale, key):
         return variational_step(
@@ -89,7 +97,7 @@ class FullVI(Construction):
         )
 
     def extract(self, problem, state):
-        return state.points, state.psi
+        return problem.data, state.psi
 
 
 @register
@@ -103,9 +111,8 @@ class RandomSubset(Construction):
     corrects: ClassVar[bool] = False
 
     def __check_init__(self):
-        check_positive(self, "learning_rate", "num_samples")
-        if self.size < 1:
-            raise InputError(f"size must be at least 1, not {self.size}.")
+        positive(self, "learning_rate", "num_samples")
+        whole_number("size", self.size)
 
     @property
     def default_steps(self):
@@ -134,8 +141,8 @@ def default_family(model: Model) -> Family:
     return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
 
 
-def start_variational(problem: Problem, points: Dataset, key) -> VariationalState:
-    """r at its start on `points`."""
-    psi = start_family(problem.family, problem.model, points, key)
+def start_variational(problem: Problem, points: Dataset | None, key) -> VariationalState:
+    """r at its start on `points`, or on all the data."""
+    psi = start_family(problem.family, problem.model, problem.data if points is None else points, key)
     zero = problem.family.zero(psi)
     return VariationalState(points, psi, optax.scale_by_adam(b2=0.99).init(zero))

@@ -53,8 +53,11 @@ class Model(eqx.Module):
         """The flat vector as the pytree that the user thinks in."""
 
     @abc.abstractmethod
-    def check(self, data: Dataset) -> Dataset:
-        """`data` ready for this model, or an InputError that names what is wrong."""
+    def check(self, data: Dataset, *, fitting: bool = True) -> Dataset:
+        """`data` ready for this model, or an InputError that names what is wrong.
+
+        Data to score (`fitting=False`) may lack what a fit needs, such as a second class.
+        """
 
 
 def soft_log_likelihood(model: Model, theta: Theta, x: Array, y: Array | None) -> Float[Array, " n"]:
@@ -150,9 +153,9 @@ class FromCallables(Model):
     def params(self, theta):
         return self.unravel(theta)
 
-    def check(self, data):
+    def check(self, data, *, fitting=True):
         if self.num_classes is not None:
-            data = check_labels(data, self.num_classes)
+            data = check_labels(data, self.num_classes, fitting)
         try:
             shape = jax.eval_shape(self.log_likelihood, self.initial, data.x, data.y).shape
         except (TypeError, ValueError) as error:

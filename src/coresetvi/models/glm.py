@@ -60,9 +60,9 @@ class LinearPredictor(Model):
             params["intercept"] = matrix[self.num_features]
         return params
 
-    def check(self, data):
+    def check(self, data, *, fitting=True):
         check_inputs(data, (self.num_features,))
-        return self.likelihood.check(data)
+        return self.likelihood.check(data, fitting)
 
 
 @register

@@ -36,7 +36,7 @@ class Likelihood(eqx.Module):
         """Mean and variance of y for each row, given one theta."""
 
     @abc.abstractmethod
-    def check(self, data: Dataset) -> Dataset:
+    def check(self, data: Dataset, fitting: bool) -> Dataset:
         """`data` with labels of the right type, or one sentence about the first label that is not."""
 
 
@@ -55,8 +55,8 @@ class Bernoulli(Likelihood):
         probability = jax.nn.sigmoid(output[:, 0])
         return probability, probability * (1.0 - probability)
 
-    def check(self, data):
-        return check_labels(data, 2)
+    def check(self, data, fitting):
+        return check_labels(data, 2, fitting)
 
 
 @register
@@ -80,8 +80,8 @@ class Categorical(Likelihood):
         probabilities = jax.nn.softmax(output, axis=-1)
         return probabilities, probabilities * (1.0 - probabilities)
 
-    def check(self, data):
-        return check_labels(data, self.output_size)
+    def check(self, data, fitting):
+        return check_labels(data, self.output_size, fitting)
 
 
 @register
@@ -106,7 +106,7 @@ class Gaussian(Likelihood):
     def moments(self, output):
         return output[:, 0], jnp.full(output.shape[0], self.noise**2)
 
-    def check(self, data):
+    def check(self, data, fitting):
         return check_values(data, lambda values: np.full(values.shape, False), "")
 
 
@@ -125,14 +125,16 @@ class Poisson(Likelihood):
         rate = jnp.exp(output[:, 0])
         return rate, rate
 
-    def check(self, data):
+    def check(self, data, fitting):
         return check_values(
-            data, lambda values: values < 0, "is negative; a Poisson model needs counts 0, 1, 2, …"
+            data,
+            lambda values: (values < 0) | (values != np.floor(values)),
+            "is no count; a Poisson model needs 0, 1, 2, …",
         )
 
 
-def check_labels(data: Dataset, num_classes: int) -> Dataset:
-    """Labels as integers in 0 … num_classes - 1, with at least two of them present."""
+def check_labels(data: Dataset, num_classes: int, fitting: bool = True) -> Dataset:
+    """Labels as integers in 0 … num_classes - 1; a fit needs at least two of them."""
     name = f"target {data.target!r}" if data.target else "y"
     if data.y is None:
         raise InputError("This model needs labels; pass Dataset(x, y).")
@@ -147,7 +149,7 @@ def check_labels(data: Dataset, num_classes: int) -> Dataset:
             f"{num_classes - 1}; encode labels as 0 … C-1 or give the model more classes."
         )
     present = np.unique(labels[np.asarray(data.weights) > 0])
-    if present.size < 2:
+    if fitting and present.size < 2:
         raise InputError(
             f"{name} holds a single class ({present[0]:g}); "
             "a classification posterior needs rows of at least two classes."

@@ -105,9 +105,9 @@ class BayesianMLP(Model):
             parts.append(jnp.zeros(outputs))
         return jnp.concatenate(parts)
 
-    def check(self, data):
+    def check(self, data, *, fitting=True):
         check_inputs(data, (self.num_features,))
-        return self.likelihood.check(data)
+        return self.likelihood.check(data, fitting)
 
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "gelu": jax.nn.gelu, "silu": jax.nn.silu}

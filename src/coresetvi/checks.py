@@ -1,0 +1,40 @@
+"""Small checks of arguments, each with a sentence that names the argument and what it was given."""
+
+import numbers
+from typing import Any
+
+from .errors import InputError
+
+
+def whole_number(name: str, value: Any, least: int = 1) -> int:
+    """`value` as an int of at least `least`.
+
+    >>> whole_number("size", 5)
+    5
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, not {short(value)}.")
+    return int(value)
+
+
+def positive(part: Any, *names: str) -> None:
+    """Refuse settings of `part` that are not positive numbers."""
+    for name in names:
+        value: Any = getattr(part, name)
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) > 0:
+            raise InputError(f"{name} of {type(part).__name__} must be positive, not {short(value)}.")
+
+
+def instance(name: str, value: Any, kind: type, example: str) -> None:
+    """Refuse a `value` that is not a `kind`."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be a {kind.__name__} such as {example}, not {short(value)}.")
+
+
+def short(value: Any) -> str:
+    """`value` on one line: numbers and words as they are, classes and larger things by name."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if value is None or isinstance(value, (str, numbers.Number)):
+        return repr(value)
+    return f"a {type(value).__name__}"

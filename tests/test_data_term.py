@@ -1,0 +1,65 @@
+"""The control variate: unbiased, and far quieter than a plain minibatch near its anchor."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import coresetvi as cvi
+from coresetvi.data_term import controlled_rises, data_term, empty_surrogate
+from coresetvi.likelihood_sums import expand, log_likelihood_rises
+
+GENERATOR = np.random.default_rng(0)
+X = GENERATOR.standard_normal((8, 2)).astype(np.float32)
+DATA = cvi.Dataset(X, (X[:, 0] > 0.2).astype(int), np.linspace(0.5, 2.0, 8))
+MODEL = cvi.models.LogisticRegression(2)
+THETAS = jnp.asarray(GENERATOR.standard_normal((5, 2)), jnp.float32)
+REFERENCE = jnp.mean(THETAS, axis=0)
+
+
+@pytest.mark.parametrize("anchor", [(0.0, 0.0), (0.7, -1.3)])
+def test_the_mean_over_all_minibatches_is_the_whole(anchor):
+    # Four strata of two rows: sixteen minibatches, all equally likely.
+    whole = expand(MODEL, jnp.asarray(anchor), DATA)
+    batches = [
+        DATA.take([2 * s + pick for s, pick in enumerate(picks)])
+        for picks in itertools.product((0, 1), repeat=4)
+    ]
+    estimates = [controlled_rises(MODEL, THETAS, REFERENCE, batch, len(DATA), whole) for batch in batches]
+    exact = log_likelihood_rises(MODEL, THETAS, REFERENCE, DATA)[1]
+    np.testing.assert_allclose(np.mean(estimates, axis=0), exact, rtol=2e-5, atol=2e-5)
+
+
+def test_near_the_anchor_a_minibatch_hardly_matters():
+    anchor = jnp.asarray([0.3, -0.2])
+    near = anchor + 0.01 * THETAS
+    batches = [
+        DATA.take([2 * s + pick for s, pick in enumerate(picks)])
+        for picks in itertools.product((0, 1), repeat=4)
+    ]
+    whole = expand(MODEL, anchor, DATA)
+    reference = jnp.mean(near, axis=0)
+    controlled = [controlled_rises(MODEL, near, reference, batch, len(DATA), whole) for batch in batches]
+    plain = [2.0 * log_likelihood_rises(MODEL, near, reference, batch)[1] for batch in batches]
+    # Third order in a distance of 0.01 against first order.
+    assert np.std(controlled, axis=0).max() < 1e-3 * np.std(plain, axis=0).max()
+
+
+def test_the_expansion_is_exact_for_a_quadratic_log_likelihood():
+    model = cvi.models.LinearRegression(2)
+    data = cvi.Dataset(X, X @ [1.0, -2.0])
+    quadratic = expand(model, jnp.asarray([0.4, 0.1]), data)
+    exact = log_likelihood_rises(model, THETAS, quadratic.anchor, data)
+    np.testing.assert_allclose(quadratic.rise(THETAS), exact[1], rtol=1e-5)
+    np.testing.assert_allclose(quadratic.value, exact[0], rtol=1e-5)
+
+
+def test_the_first_step_fills_the_surrogate_and_later_ones_keep_it():
+    batch = DATA.batch(jax.random.key(0), 4)
+    empty = empty_surrogate(MODEL, DATA)
+    first = data_term(MODEL, DATA, batch, empty, jnp.asarray(0))(THETAS, REFERENCE)
+    np.testing.assert_allclose(first.memory.anchor, REFERENCE)
+    later = data_term(MODEL, DATA, batch, first.memory, jnp.asarray(31))(THETAS + 1.0, REFERENCE + 1.0)
+    np.testing.assert_array_equal(later.memory.anchor, first.memory.anchor)
