@@ -111,7 +111,9 @@ def fit(
     init: Annotated[str, typer.Option(metavar="subset|noise", help="Where the points start.")] = "subset",
     family: Annotated[str, typer.Option(metavar="|".join(FAMILIES), help="Posterior's shape.")] = "auto",
     steps: Annotated[int | None, typer.Option(min=1, help="Steps; by default it stops by itself.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows a step; default all, while cheap.")] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows a step; default all, while cheap.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Directory that keeps an unfinished fit.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
