@@ -110,7 +110,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=[str(number) for number in range(len(VALUES))])
 def test_round_trip(value):
     back = through_json(value)
     assert back == value
@@ -175,7 +175,7 @@ ARRAYS = [
 ]
 
 
-@pytest.mark.parametrize("array", ARRAYS, ids=repr)
+@pytest.mark.parametrize("array", ARRAYS, ids=[str(number) for number in range(len(ARRAYS))])
 def test_arrays(array):
     back = through_json(array)
     assert type(back) is np.ndarray and (back.dtype, back.shape) == (array.dtype, array.shape)
