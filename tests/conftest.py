@@ -68,14 +68,14 @@ def press_ctrl_c(monkeypatch):
     """`press_ctrl_c(n)`: from now on, a fit is interrupted in the chunk that follows its first n steps."""
 
     def arm(num_steps: int) -> None:
-        run_chunk = loop.run_chunk
+        chunk = loop.chunk
 
         def interrupted(run, first, end, *rest):
             # A single step at the very beginning only compiles and tries out; it is not part of the fit.
-            if int(end) > 1 and int(first) >= num_steps:
+            if end > 1 and first >= num_steps:
                 raise KeyboardInterrupt
-            return run_chunk(run, first, end, *rest)
+            return chunk(run, first, end, *rest)
 
-        monkeypatch.setattr(loop, "run_chunk", interrupted)
+        monkeypatch.setattr(loop, "chunk", interrupted)
 
     return arm

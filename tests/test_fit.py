@@ -207,24 +207,24 @@ def test_ctrl_c_at_any_line_of_the_loop_loses_no_step(tmp_path):
 
 def test_a_crash_loses_no_more_than_what_was_not_yet_written(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
-    run_chunk = loop.run_chunk
+    chunk = loop.chunk
 
     def crash(run, first, *rest):
-        if int(first) >= 2 * loop.CHUNK:
+        if first >= 2 * loop.CHUNK:
             raise RuntimeError("the machine is gone")
-        return run_chunk(run, first, *rest)
+        return chunk(run, first, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "run_chunk", crash)
+        patch.setattr(loop, "chunk", crash)
         with pytest.raises(RuntimeError, match="gone"):
             count(checkpoint=tmp_path / "c")
     chunks = []
 
     def watch(run, first, end, *rest):
-        chunks.append(int(first))
-        return run_chunk(run, first, end, *rest)
+        chunks.append(first)
+        return chunk(run, first, end, *rest)
 
-    monkeypatch.setattr(loop, "run_chunk", watch)
+    monkeypatch.setattr(loop, "chunk", watch)
     assert_same_count(count(checkpoint=tmp_path / "c", resume=True), count())
     assert 2 * loop.CHUNK in chunks and loop.CHUNK not in chunks[: chunks.index(2 * loop.CHUNK)]
 

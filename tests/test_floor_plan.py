@@ -66,6 +66,7 @@ ONLY = {
     "models": {"config", "data", "errors"},
     "fit": {
         "checkpoint",
+        "checks",
         "constructions.base",
         "data",
         "errors",

@@ -343,7 +343,7 @@ REFUSED = [
     (LogisticRegression(3), Dataset(X, BINARY, 1 - BINARY), r"y holds a single class \(0\)"),
     (LogisticRegression(3), Dataset(X, np.eye(2)[BINARY]), r"one number a row, but y has shape \(7, 2\)"),
     (LogisticRegression(3), Dataset(X, BINARY + 1, target="spam"), "target 'spam' is 2 in row 1"),
-    (PoissonRegression(3), Dataset(X, COUNTS - 1), "y is -1 in row 0, which is negative; .* counts 0, 1, 2"),
+    (PoissonRegression(3), Dataset(X, COUNTS - 1), "y is -1 in row 0, which is no count; .* 0, 1, 2"),
     (LinearRegression(3), Dataset(X, np.stack([VALUES, VALUES], 1)), r"but y has shape \(7, 2\)"),
     *[
         (row.model, Dataset(X), "needs labels; pass Dataset")

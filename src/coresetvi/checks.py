@@ -25,10 +25,10 @@ def positive(part: Any, *names: str) -> None:
             raise InputError(f"{name} of {type(part).__name__} must be positive, not {short(value)}.")
 
 
-def instance(name: str, value: Any, kind: type, example: str) -> None:
-    """Refuse a `value` that is not a `kind`."""
+def instance(name: str, value: Any, kind: type, wanted: str) -> None:
+    """Refuse a `value` that is not a `kind`; `wanted` says what it should be, with an example."""
     if not isinstance(value, kind):
-        raise InputError(f"{name} must be a {kind.__name__} such as {example}, not {short(value)}.")
+        raise InputError(f"{name} must be {wanted}, not {short(value)}.")
 
 
 def short(value: Any) -> str:

@@ -205,9 +205,9 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
 
 def check_arguments(construction, model, data, num_steps, num_trials) -> None:
     """Refuse what cannot be fitted before anything is compiled."""
-    instance("The first argument", construction, Construction, "BBPSVI(size=40)")
-    instance("The second argument", model, Model, "models.LogisticRegression(10)")
-    instance("The third argument", data, Dataset, "Dataset(x, y)")
+    instance("The first argument", construction, Construction, "a construction such as BBPSVI(size=40)")
+    instance("The second argument", model, Model, "a model such as models.LogisticRegression(10)")
+    instance("The third argument", data, Dataset, "a Dataset(x, y)")
     for name, number in (("num_steps", num_steps), ("num_trials", num_trials)):
         if number is not None:
             whole_number(name, number)

@@ -87,6 +87,15 @@ class Fit:
 
     def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
         """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
+        thetas, value, rises = self._relative_draws(num_samples, key)
+        return thetas, value + rises
+
+    def _relative_draws(self, num_samples: int, key: PRNGKeyArray | None = None):
+        """Draws, and their log-weights as a common value and what each has above it.
+
+        Only the latter matters for normalised weights, and float32 has digits for it only while it stands
+        alone.
+        """
         num_samples = whole_number("num_samples", num_samples)
         key = jax.random.fold_in(self.key, 2**31 - 2) if key is None else key
         return _draws(self.model, self.family, self.psi, self.coreset, key, num_samples)
@@ -110,7 +119,7 @@ class Fit:
         `RandomSubset`) does by itself, and what helps where `reliability` says that few draws count.
         """
         rows = self._rows(x)
-        thetas, log_w = self.draws(num_samples, key=key)
+        thetas, _, log_w = self._relative_draws(num_samples, key)
         weights = normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
         if samples:
             return np.asarray(_means(self.model, thetas, rows)), np.asarray(weights)
@@ -125,10 +134,10 @@ class Fit:
         self, data: Dataset, *, correct: bool | None = None, num_samples: int = NUM_DRAWS
     ) -> dict[str, float]:
         """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
-        instance("data", data, Dataset, "Dataset(x, y)")
+        instance("data", data, Dataset, "a Dataset(x, y)")
         self._rows(data)
         data = self.model.check(data, fitting=False)
-        thetas, log_w = self.draws(num_samples)
+        thetas, _, log_w = self._relative_draws(num_samples)
         block = max(1, BLOCK_NUMBERS // num_samples)
         log_norm = jax.nn.log_softmax(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
         density = np.concatenate(
@@ -149,7 +158,7 @@ class Fit:
 
     def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, Any]:
         """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
-        _, log_w = self.draws(num_samples)
+        _, _, log_w = self._relative_draws(num_samples)
         return {
             "num_samples": num_samples,
             "ess": float(normalised_ess(normalise(log_w))),
@@ -245,9 +254,8 @@ def load(path: Any, *, model: Model | None = None) -> Fit:
 def _draws(model, family, psi, coreset, key, num_samples):
     noise = jax.random.normal(key, (num_samples, family.noise_dim(model.dim)))
     thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
-    # Relative to the mean draw: a constant changes no weight, and float32 has its digits for the rest.
-    core = log_likelihood_rises(model, thetas, jnp.mean(thetas, axis=0), coreset)[1]
-    return thetas, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)
+    value, core = log_likelihood_rises(model, thetas, jnp.mean(thetas, axis=0), coreset)
+    return thetas, value, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)
 
 
 @eqx.filter_jit

@@ -105,14 +105,14 @@ class BBPSVI(Construction):
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size)
 
     def __check_init__(self):
-        instance("weights", self.weights, WeightMap, "weights.Simplex()")
-        instance("objective", self.objective, Objective, "objectives.ImportanceElbo()")
+        instance("weights", self.weights, WeightMap, "a weight map such as weights.Simplex()")
+        instance("objective", self.objective, Objective, "an objective such as objectives.ImportanceElbo()")
         if self.family is not None:
-            instance("family", self.family, Family, "families.MeanField()")
+            instance("family", self.family, Family, "a family such as families.MeanField()")
         if self.inner is not None:
-            instance("inner", self.inner, Inner, "inner.Unrolled()")
+            instance("inner", self.inner, Inner, "an inner problem such as inner.Unrolled()")
         if self.optimizer is not None:
-            instance("optimizer", self.optimizer, Optimizer, "outer.Adam()")
+            instance("optimizer", self.optimizer, Optimizer, "an optimiser such as outer.Adam()")
         if self.init not in STARTS:
             raise InputError(f"init must be one of {', '.join(STARTS)}, not {self.init!r}.")
         learn = self.learn or frozenset()
