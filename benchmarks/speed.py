@@ -60,14 +60,15 @@ def unrolled(dim: int, inner_steps: int, chunks: int = 8) -> dict[str, float]:
 
 
 COLD_START = """
-import time, json
+import time, json, resource
 began = time.time()
 from benchmarks.speed import problem
 import coresetvi as cvi
-construction, model, data = problem(11, 100)
+construction, model, data = problem(11, INNER_STEPS)
 fitted = cvi.fit(construction, model, data, key=0, num_steps=20)
 before_steps = time.time() - began - fitted.seconds["run"]
-print(json.dumps({"seconds": before_steps, "compile": fitted.seconds["compile"]}))
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps({"seconds": before_steps, "compile": fitted.seconds["compile"], "peak": peak}))
 """
 
 
@@ -77,9 +78,10 @@ def cold_start() -> dict[str, float]:
         environment = dict(os.environ, JAX_COMPILATION_CACHE_DIR=folder)
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         runs = []
-        for _ in range(2):
+        for inner_steps in (100, 100, 500):
+            script = COLD_START.replace("INNER_STEPS", str(inner_steps))
             done = subprocess.run(
-                [sys.executable, "-c", COLD_START],
+                [sys.executable, "-c", script],
                 env=environment,
                 capture_output=True,
                 text=True,
@@ -90,6 +92,8 @@ def cold_start() -> dict[str, float]:
         "empty_cache_seconds": runs[0]["seconds"],
         "warm_cache_seconds": runs[1]["seconds"],
         "warm_cache_compile_seconds": runs[1]["compile"],
+        "peak_megabytes": runs[0]["peak"],
+        "peak_megabytes_500": runs[2]["peak"],
     }
 
 
@@ -97,9 +101,11 @@ def run() -> dict[str, object]:
     """All speed figures."""
     rows = [unrolled(11, 100), unrolled(128, 100), unrolled(11, 500)]
     base, long = rows[0], rows[2]
+    cold = cold_start()
     return {
         "rows": rows,
         "time_ratio_500": long["milliseconds_a_step"] / base["milliseconds_a_step"],
         "memory_ratio_500": long["temporary_megabytes"] / base["temporary_megabytes"],
-        "cold_start": cold_start(),
+        "peak_ratio_500": cold["peak_megabytes_500"] / cold["peak_megabytes"],
+        "cold_start": cold,
     }

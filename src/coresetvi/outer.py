@@ -146,6 +146,15 @@ class Adam(Optimizer):
         return learned, psi, new_state, term.memory, describe(loss, data, core, prior, proposal, inner)
 
 
+class Footing(NamedTuple):
+    """Where the natural gradient last stood safely, the loss there, and the part of a step it dares."""
+
+    learned: Leaves
+    psi: Psi
+    loss: Float[Array, ""]
+    reach: Float[Array, ""]
+
+
 @register
 class NaturalGradient(Optimizer):
     """Natural-gradient steps in the coreset's own exponential family, with a line search on the same draws.
@@ -164,13 +173,14 @@ class NaturalGradient(Optimizer):
     max_move: float = 0.5
     uses_inner_gradient: ClassVar[bool] = False
     needs_exact_data: ClassVar[bool] = True
-    default_steps: ClassVar[int] = 300
+    default_steps: ClassVar[int] = 600
 
     def __check_init__(self):
         positive(self, "damping", "max_move")
 
     def init(self, learned, family, psi):
-        return ()
+        number = jnp.zeros((), dtype=jax.tree.leaves(psi)[0].dtype)
+        return Footing(learned, psi, loss=number + jnp.inf, reach=number + 1.0)
 
     def step(self, outer, learned, psi, opt_state, scale):
         psi, inner = outer.solve(learned, psi)
@@ -190,7 +200,10 @@ class NaturalGradient(Optimizer):
         loss, slope = jax.value_and_grad(loss_at)(core)
         scores = self._scores(outer, flat, unravel, thetas, reference)
         move = self._direction(scores, core, prior, proposal, slope)
-        lengths = scale * jnp.asarray([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=flat.dtype)
+        info = describe(loss - term.value, data, core, prior, proposal, inner)
+        slipped, footing = self._look_back(opt_state, learned, psi, info, thetas.shape[0])
+        lengths = jnp.asarray([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=flat.dtype)
+        lengths = scale * footing.reach * lengths
 
         def projected(length):
             return ravel_pytree(outer.project(unravel(flat + length * move)))[0]
@@ -198,9 +211,24 @@ class NaturalGradient(Optimizer):
         losses = jax.lax.map(lambda length: loss_at(core_at(projected(length))), lengths)
         best = jnp.nanargmin(losses)
         usable = inner.accepted & jnp.isfinite(losses[best])
-        learned = unravel(jnp.where(usable, projected(lengths[best]), flat))
-        info = describe(loss - term.value, data, core, prior, proposal, inner)
-        return learned, psi, opt_state, term.memory, info
+        moved = unravel(jnp.where(usable, projected(lengths[best]), flat))
+        choose = lambda back, on: jnp.where(slipped, back, on)  # noqa: E731
+        learned = jax.tree.map(choose, footing.learned, moved)
+        psi = jax.tree.map(choose, footing.psi, psi)
+        return learned, psi, footing, term.memory, info
+
+    def _look_back(self, last, learned, psi, info, num_samples):
+        """Did the last step make things worse on fresh draws? Then go back, and reach less far from there.
+
+        Worse means by more than a nat and three standard errors of the bound, whose spread over draws is
+        about sqrt(2 kl).
+        """
+        error = jnp.sqrt(2.0 * info.kl / (num_samples * info.ess))
+        slipped = info.loss > last.loss + 1.0 + 3.0 * error
+        here = Footing(learned, psi, info.loss, jnp.minimum(1.0, 2.0 * last.reach))
+        # What is remembered of the old footing is forgotten little by little: its own loss was an estimate.
+        back = last._replace(reach=0.25 * last.reach, loss=last.loss + error)
+        return slipped, jax.tree.map(lambda old, new: jnp.where(slipped, old, new), back, here)
 
     def _scores(self, outer, flat, unravel, thetas, reference):
         def score(theta):

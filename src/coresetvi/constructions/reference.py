@@ -13,14 +13,14 @@ from ..config import register
 from ..coreset import make_frame, start_leaves
 from ..data import Dataset
 from ..families import Family, FullRank, MeanField, Psi
-from ..inner import InnerInfo
+from ..inner import Implicit, InnerInfo, InnerProblem
 from ..likelihood_sums import log_likelihood_sums
 from ..models.base import Model
 from ..outer import describe
 from ..start import start_family
 from ..weights import Fixed
 from .base import Construction, Problem
-from .gradient import MINIBATCH_ROWS
+from .gradient import MINIBATCH_ROWS, SMALL_MODEL
 
 # Stochastic gradients of a full covariance are reliable up to about this many parameters.
 FULL_RANK_DIM = 32
@@ -141,8 +141,31 @@ def default_family(model: Model) -> Family:
     return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
 
 
+@eqx.filter_jit
+def newton_start(problem: Problem, points: Dataset, psi: Psi, key) -> Psi:
+    """The solution of the problem in fixed noise, if Newton steps find one: Adam only has to refine it.
+
+    Steps of a few hundredths of a standard deviation would need thousands to cross the distance that a
+    posterior given many rows lies away from its start.
+    """
+    model, family = problem.model, problem.family
+    batch = points.batch(key, min(len(points), 4 * MINIBATCH_ROWS))
+    factor = len(points) / len(batch)
+
+    def loss(psi, learned, noise):
+        thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
+        data = factor * log_likelihood_sums(model, thetas, batch)
+        return -jnp.mean(data + jax.vmap(model.log_prior)(thetas) - proposal)
+
+    found, info = Implicit().find(InnerProblem(loss, family, model.dim), {}, psi, key)
+    return jax.tree.map(lambda new, old: jnp.where(info.accepted, new, old), found, psi)
+
+
 def start_variational(problem: Problem, points: Dataset | None, key) -> VariationalState:
     """r at its start on `points`, or on all the data."""
-    psi = start_family(problem.family, problem.model, problem.data if points is None else points, key)
+    given = problem.data if points is None else points
+    psi = start_family(problem.family, problem.model, given, key)
+    if problem.model.dim <= SMALL_MODEL:
+        psi = newton_start(problem, given, psi, key)
     zero = problem.family.zero(psi)
     return VariationalState(points, psi, optax.scale_by_adam(b2=0.99).init(zero))
