@@ -533,6 +533,12 @@ def dense_parts():
     return case, psi, noise, np.asarray(point), unravel, loss, jax.jit(jax.grad(loss))(point), fisher
 
 
+def first_step(optimizer, outer, learned, psi, scale=1.0):
+    """A step that has no earlier one to look back on."""
+    state = optimizer.init(learned, outer.family, psi)
+    return optimizer.step(outer, learned, psi, state, jnp.asarray(scale))
+
+
 @double
 @pytest.mark.parametrize(
     "optimizer, scale",
@@ -542,9 +548,9 @@ def dense_parts():
 def test_natural_gradient_is_the_dense_solution(optimizer, scale):
     case, psi, noise, point, unravel, loss, gradient, fisher = dense_parts()
     outer = case.outer_step(ImportanceElbo(), noise)
-    learned, same_psi, _, _, info = jax.jit(lambda learned: optimizer.step(outer, learned, psi, (), scale))(
-        case.learned
-    )
+    learned, same_psi, _, _, info = jax.jit(
+        lambda learned: first_step(optimizer, outer, learned, psi, scale)
+    )(case.learned)
     # The damping is relative: in units of the Fisher matrix's trace over the number of draws.
     damped = fisher + optimizer.damping * np.trace(fisher) / len(noise) * np.eye(len(fisher))
     step = -np.linalg.solve(damped, np.asarray(gradient))
@@ -568,7 +574,7 @@ def test_a_natural_gradient_step_never_increases_the_loss_on_its_own_draws():
     @jax.jit
     def before_and_after(learned, noise):
         outer = case.outer_step(ImportanceElbo(), noise)
-        learned, _, _, _, info = optimizer.step(outer, learned, psi, (), jnp.asarray(1.0))
+        learned, _, _, _, info = first_step(optimizer, outer, learned, psi)
         return learned, info.loss, case.outer_loss(ImportanceElbo(), learned, psi, noise)
 
     learned, falls = case.learned, []
@@ -586,7 +592,7 @@ def test_natural_gradient_converges_to_the_exact_posterior_without_decay():
     @jax.jit
     def step(learned, noise):
         outer = case.outer_step(ImportanceElbo(), noise, conjugate_solve(case))
-        learned, _, _, _, info = NaturalGradient().step(outer, learned, start_of(case), (), jnp.asarray(1.0))
+        learned, _, _, _, info = first_step(NaturalGradient(), outer, learned, start_of(case))
         return learned, info.kl
 
     learned = case.learned
@@ -630,3 +636,16 @@ def test_under_joint_adam_moves_psi_and_the_leaves_together():
     # Both by the learning rate: the leaves in their units, psi in posterior standard deviations.
     np.testing.assert_allclose(np.abs(flat(learned) - flat(case.learned)), 0.01, rtol=1e-3)
     np.testing.assert_allclose(np.abs(moved["mean"] - psi["mean"]), 0.01 * 0.4, rtol=1e-3)
+
+
+@double
+def test_a_step_that_made_things_worse_is_undone():
+    case = case_of("linear", FullRank())
+    optimizer, psi = NaturalGradient(), start_of(case)
+    outer = case.outer_step(ImportanceElbo(), exact.matched_noise(0, 32, 2), conjugate_solve(case))
+    learned, new_psi, footing, _, info = first_step(optimizer, outer, case.learned, psi)
+    astray = jax.tree.map(lambda leaf: leaf + 2.0, learned)
+    back, _, smaller, _, worse = optimizer.step(outer, astray, new_psi, footing, jnp.asarray(1.0))
+    assert float(worse.loss) > float(info.loss) + 10.0
+    jax.tree.map(np.testing.assert_array_equal, back, case.learned)
+    assert float(smaller.reach) == 0.25 * float(footing.reach)

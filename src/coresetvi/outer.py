@@ -224,11 +224,14 @@ class NaturalGradient(Optimizer):
         about sqrt(2 kl).
         """
         error = jnp.sqrt(2.0 * info.kl / (num_samples * info.ess))
-        slipped = info.loss > last.loss + 1.0 + 3.0 * error
+        slipped = (info.loss > last.loss + 1.0 + 3.0 * error) & info.accepted
         here = Footing(learned, psi, info.loss, jnp.minimum(1.0, 2.0 * last.reach))
         # What is remembered of the old footing is forgotten little by little: its own loss was an estimate.
         back = last._replace(reach=0.25 * last.reach, loss=last.loss + error)
-        return slipped, jax.tree.map(lambda old, new: jnp.where(slipped, old, new), back, here)
+        footing = jax.tree.map(lambda old, new: jnp.where(slipped, old, new), back, here)
+        # Where the inner problem was not solved, the loss says nothing.
+        keep = lambda old, new: jnp.where(info.accepted, new, old)  # noqa: E731
+        return slipped, jax.tree.map(keep, last, footing)
 
     def _scores(self, outer, flat, unravel, thetas, reference):
         def score(theta):
