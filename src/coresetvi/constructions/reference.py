@@ -20,10 +20,12 @@ from ..outer import describe
 from ..start import start_family
 from ..weights import Fixed
 from .base import Construction, Problem
-from .gradient import MINIBATCH_ROWS, SMALL_MODEL
+from .gradient import MINIBATCH_ROWS
 
 # Stochastic gradients of a full covariance are reliable up to about this many parameters.
 FULL_RANK_DIM = 32
+# Up to this many parameters a Newton solution is looked for before the first step.
+NEWTON_DIM = 64
 
 
 class VariationalState(eqx.Module):
@@ -165,7 +167,7 @@ def start_variational(problem: Problem, points: Dataset | None, key) -> Variatio
     """r at its start on `points`, or on all the data."""
     given = problem.data if points is None else points
     psi = start_family(problem.family, problem.model, given, key)
-    if problem.model.dim <= SMALL_MODEL:
+    if problem.model.dim <= NEWTON_DIM:
         psi = newton_start(problem, given, psi, key)
     zero = problem.family.zero(psi)
     return VariationalState(points, psi, optax.scale_by_adam(b2=0.99).init(zero))
