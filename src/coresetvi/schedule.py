@@ -31,10 +31,6 @@ class Schedule(NamedTuple):
     first_look: int
     decided: bool
 
-    def scale(self, index: Array) -> Array:
-        """Learning-rate factor of step `index`."""
-        return decay_factor(index, self.decay_start, self.decay_length)
-
 
 def decay_factor(index, start, length) -> Array:
     """1 before `start`, 0 from `start + length` on, half a cosine between."""
