@@ -140,7 +140,7 @@ class Case(NamedTuple):
 
         return OuterStep(
             solve=solve or stay,
-            draw=lambda psi: jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise),
+            draw=lambda learned, psi: jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise),
             data=lambda thetas, start: DataTerm(
                 self.whole(start[None])[0], self.whole(thetas) - self.whole(start[None]), None
             ),

@@ -12,7 +12,7 @@ import numpy as np
 import coresetvi as cvi
 from coresetvi.constructions.base import Construction
 from coresetvi.families import FullRank, LowRank, MeanField
-from coresetvi.inner import Alternating, Implicit, Joint, Truncated, Unrolled
+from coresetvi.inner import Alternating, Implicit, Joint, Mcmc, Truncated, Unrolled
 from coresetvi.models import (
     BayesianMLP,
     FromCallables,
@@ -134,10 +134,30 @@ CONSTRUCTIONS: dict[str, Construction] = {
     "minibatch, noise": with_inner(Joint(), init="noise", batch_size=16),
     "default": cvi.BBPSVI(SIZE),
     "default, minibatch": cvi.BBPSVI(SIZE, batch_size=16),
+    "BB Sparse VI batch": cvi.BBSparseVI(SIZE),
+    "BB Sparse VI incremental": cvi.GreedyBBSparseVI(SIZE, weight_steps=3),
+    "BB Sparse VI incremental, nested": cvi.GreedyBBSparseVI(
+        SIZE, weight_steps=3, inner=Unrolled(num_steps=5, num_samples=4), num_candidates=16, batch_size=16
+    ),
+    "PSVI": cvi.PSVI(SIZE),
+    "PSVI, chains": cvi.PSVI(SIZE, inner=Mcmc(num_steps=2), objective=ImportanceElbo(16)),
+    "PSVI, diagonal": cvi.PSVI(SIZE, family=MeanField(), optimizer=Adam(), learn={"x", "weights"}),
+    "Sparse VI": cvi.SparseVI(SIZE, weight_steps=3),
+    "quasi-Newton": cvi.QuasiNewton(SIZE, weights=Free()),
+    "GIGA": cvi.GIGA(SIZE, num_samples=4, num_projections=50),
+    "Frank-Wolfe": cvi.FrankWolfe(SIZE, num_samples=4, num_projections=50),
+    "importance sampling": cvi.ImportanceSampling(SIZE, num_samples=4, num_projections=50),
+    "hard thresholding": cvi.HardThresholding(SIZE, num_samples=4, num_projections=50),
     "full VI": cvi.FullVI(num_samples=4),
+    "full Laplace": cvi.FullLaplace(),
     "random subset": cvi.RandomSubset(SIZE, num_samples=4),
+    "subset Laplace": cvi.SubsetLaplace(SIZE),
 }
 PSEUDOCORESETS = {name: row for name, row in CONSTRUCTIONS.items() if isinstance(row, cvi.BBPSVI)}
+GREEDY = {name: row for name, row in CONSTRUCTIONS.items() if isinstance(row, cvi.GreedyBBSparseVI)}
+# Those that do without a coreset, or without learning one, have no KL to tell.
+PLAIN = {name: row for name, row in CONSTRUCTIONS.items() if not row.corrects}
+WHOLE_DATA = {name: row for name, row in PLAIN.items() if not hasattr(row, "size")}
 
 
 # Parts

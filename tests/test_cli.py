@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import choices, cli, demo, tables
+from coresetvi import choices, cli, console, demo, tables
 from coresetvi.errors import InputError
 
 SMALL = ["--size", "6", "--steps", "3"]
@@ -165,9 +165,12 @@ def test_labels_that_cannot_be_scored_do_not_cost_the_predictions(folder, tmp_pa
 @pytest.fixture
 def quick(monkeypatch):
     """A construction that compiles in a few seconds, where a test is about everything around it."""
-    monkeypatch.setattr(
-        cvi, "BBPSVI", lambda size, **_: cvi.RandomSubset(size, family=cvi.families.MeanField())
-    )
+
+    def make(size, **_):
+        return cvi.RandomSubset(size, family=cvi.families.MeanField())
+
+    monkeypatch.setattr(cvi, "BBPSVI", make)
+    monkeypatch.setitem(choices.METHODS, "bb-psvi", choices.METHODS["bb-psvi"]._replace(make=make))
 
 
 @pytest.mark.usefixtures("quick")
@@ -228,6 +231,33 @@ def test_a_fit_that_went_wrong_is_saved_all_the_same(folder, tmp_path, monkeypat
         assert strict(answer.stdout)["error"] == fit.explanation
 
 
+@pytest.mark.parametrize(
+    ("options", "construction"),
+    [
+        (["--method", "random-subset", "--size", "6"], cvi.RandomSubset(6)),
+        (["--method", "random-subset"], cvi.RandomSubset(20)),
+        (["--method", "full-vi", "--batch-size", "9"], cvi.FullVI(batch_size=9)),
+        (["--learn", "x, weights", "--size", "6"], cvi.BBPSVI(6, learn={"x", "weights"})),
+        (["--init", "noise", "--size", "6"], cvi.BBPSVI(6, init="noise")),
+        (
+            ["--family", "mean-field", "--size", "6"],
+            cvi.BBPSVI(6, family=cvi.families.MeanField()),
+        ),
+        ([], cvi.BBPSVI(20)),
+    ],
+)
+def test_the_construction_is_what_was_asked_for(folder, tmp_path, monkeypatch, options, construction):
+    asked = []
+
+    def fit(construction, *_, **__):
+        asked.append(construction)
+        return cvi.load(folder / "two")
+
+    monkeypatch.setattr(cvi, "fit", fit)
+    answer = run("fit", folder / "two.csv", "--target", "kind", "--out", tmp_path / "out", *options)
+    assert answer.exit_code == 0 and asked == [construction]
+
+
 def test_an_interrupt_before_the_first_step(folder, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
@@ -246,6 +276,28 @@ BAD_INPUTS = {
     "unknown model": ([*FIT, *TARGET, "--model", "tree"], "--model 'tree' is unknown; choose one of auto"),
     "unknown family": ([*FIT, *TARGET, "--family", "x"], "--family 'x' is unknown"),
     "unknown init": ([*FIT, *TARGET, "--init", "x"], "init must be one of"),
+    "unknown method": (
+        [*FIT, *TARGET, "--method", "magic"],
+        "--method 'magic' is unknown; choose one of bb-psvi",
+    ),
+    "start of a subset": (
+        [*FIT, *TARGET, "--method", "random-subset", "--init", "noise"],
+        "--init is not for random-subset; leave it out, or use bb-psvi",
+    ),
+    "batch of a subset": (
+        [*FIT, *TARGET, "--method", "random-subset", "--batch-size", "9"],
+        "--batch-size is not for random-subset; leave it out, or use bb-psvi",
+    ),
+    "learning a subset": (
+        [*FIT, *TARGET, "--method", "random-subset", "--learn", "x,weights"],
+        "random-subset cannot learn weights and locations (--learn); leave it out, or use bb-psvi",
+    ),
+    "size of everything": (
+        [*FIT, *TARGET, "--method", "full-vi", "--size", "5"],
+        "--size is not for full-vi, which takes all rows; leave it out",
+    ),
+    "unknown to learn": ([*FIT, *TARGET, "--learn", "x,u"], "learn has the unknown name 'u'; choose from"),
+    "nothing to learn": ([*FIT, *TARGET, "--learn", ","], "--learn ',' names nothing"),
     "text for linear": (
         [*FIT, *TARGET, "--model", "linear"],
         "not a number; use --model logistic or softmax",
@@ -345,12 +397,12 @@ def test_models_are_built_as_asked(folder):
 
 def test_json_is_strict():
     awkward = {"a": np.float32(np.nan), "b": (np.inf, np.int64(3)), "c": [np.bool_(True), None, "é"]}
-    assert cli.plain(awkward) == {"a": None, "b": [None, 3], "c": [True, None, "é"]}
-    json.dumps(cli.plain(awkward), allow_nan=False)
+    assert console.plain(awkward) == {"a": None, "b": [None, 3], "c": [True, None, "é"]}
+    json.dumps(console.plain(awkward), allow_nan=False)
 
 
 def test_help_has_examples():
-    for command in ("fit", "predict", "inspect", "demo"):
+    for command in ("fit", "predict", "inspect", "compare", "demo"):
         text = run(command, "--help").stdout
         assert f"\n    coresetvi {command}" in text and "--json" in text
     assert cvi.__version__ in run("--version").stdout

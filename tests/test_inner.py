@@ -314,7 +314,7 @@ def test_noise_drawn_ahead_or_step_by_step_is_the_same_noise(monkeypatch):
     part = Unrolled(num_steps=4, num_samples=6)
     solutions = []
     for most in (2**22, 0):
-        monkeypatch.setattr(coresetvi.inner, "MAX_NUMBERS_AHEAD", most)
+        monkeypatch.setattr(coresetvi.inner.unrolled, "MAX_NUMBERS_AHEAD", most)
         solve = jax.jit(lambda psi: part.solve(case.problem, case.learned, psi, KEY)[0])
         solutions.append(flat(solve(start_of(case))))
     np.testing.assert_allclose(*solutions, rtol=1e-12)

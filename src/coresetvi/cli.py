@@ -1,4 +1,4 @@
-"""The command line: `coresetvi fit | predict | inspect | demo`. The only place that prints.
+"""The command line: `coresetvi fit | predict | inspect | demo`, and `compare` from `cli_compare.py`.
 
 Results go to standard output, as sentences and tables or with `--json` as one JSON object; progress, notes
 and errors go to standard error. Exit codes: 0 done, 2 bad input, 1 the fit turned non-finite, 130 interrupted
@@ -12,14 +12,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import json
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
-import jax
 import numpy as np
 
 import coresetvi as cvi
@@ -28,30 +24,62 @@ from . import artefact, tables
 from . import demo as demonstration
 from .choices import (
     FAMILIES,
-    LABEL_KINDS,
-    MODELS,
-    build_model,
+    METHODS,
+    build_construction,
     check_choice,
     default_size,
-    infer_model,
+    learn_set,
+    read_problem,
 )
-from .errors import CoresetviError, InputError
+from .cli_compare import compare
+from .console import (
+    BAD_INPUT,
+    FAILED,
+    INTERRUPTED,
+    complain,
+    enable_compilation_cache,
+    print_json,
+    reporting,
+    say,
+    show_table,
+)
+from .errors import InputError
 from .labels import some
 from .summary import advice, describe, fit_lines, heaviest, origin_lines, prediction_columns, score
 
 with contextlib.suppress(ImportError):
     import typer
 
-BAD_INPUT, INTERRUPTED = 2, 130
-EXIT_CODES = {"non_finite": 1, "interrupted": INTERRUPTED}
+    from .cli_options import (
+        BatchSize,
+        Classes,
+        DataFile,
+        Drop,
+        FamilyName,
+        Hidden,
+        Init,
+        Json,
+        Learn,
+        MethodName,
+        ModelName,
+        NoIntercept,
+        Noise,
+        PriorScale,
+        RowWeights,
+        Seed,
+        Steps,
+        Target,
+    )
+
+EXIT_CODES = {"non_finite": FAILED, "interrupted": INTERRUPTED}
 LINE = 80  # characters, on a terminal
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
     if "typer" not in globals():
-        print('error: the command line needs typer; pip install "coresetvi[cli]"', file=sys.stderr)
-        raise SystemExit(1)
+        complain('the command line needs typer; pip install "coresetvi[cli]"')
+        raise SystemExit(FAILED)
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # column names need not fit the terminal's encoding
@@ -73,7 +101,7 @@ def build_app() -> Any:
     """The commands as a typer application."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback()(top)
-    for command in (fit, predict, inspect, demo):
+    for command in (fit, predict, inspect, compare, demo):
         app.command(command.__name__)(command)
     return app
 
@@ -94,31 +122,29 @@ def top(
 
 
 def fit(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv (.gz), .parquet or .npz.")],
+    data: DataFile,
     out: Annotated[Path, typer.Option(help="Directory for the fitted coreset.")],
-    target: Annotated[str | None, typer.Option(help="Column to explain (y, in an .npz file).")] = None,
-    model: Annotated[str, typer.Option(metavar="|".join(MODELS), help="Auto looks at the target.")] = "auto",
+    target: Target = None,
+    model: ModelName = "auto",
+    method: MethodName = "bb-psvi",
     size: Annotated[int | None, typer.Option(min=1, help="Points; default two a parameter.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Column with a weight for every row.")] = None,
-    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    no_intercept: Annotated[bool, typer.Option("--no-intercept", help="Add no constant term.")] = False,
-    prior_scale: Annotated[float, typer.Option(help="Standard deviation of the prior.")] = 1.0,
-    noise: Annotated[
-        float | None, typer.Option(help="Noise of linear and mlp regression; default 1.")
-    ] = None,
-    hidden: Annotated[str | None, typer.Option(help="Hidden layers of an mlp; default 20.")] = None,
-    classes: Annotated[int | None, typer.Option(min=0, help="How many; 0 makes an mlp a regression.")] = None,
-    init: Annotated[str, typer.Option(metavar="subset|noise", help="Where the points start.")] = "subset",
-    family: Annotated[str, typer.Option(metavar="|".join(FAMILIES), help="Posterior's shape.")] = "auto",
-    steps: Annotated[int | None, typer.Option(min=1, help="Steps; by default it stops by itself.")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Rows a step; default all, while cheap.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
+    weights: RowWeights = None,
+    drop: Drop = None,
+    no_intercept: NoIntercept = False,
+    prior_scale: PriorScale = 1.0,
+    noise: Noise = None,
+    hidden: Hidden = None,
+    classes: Classes = None,
+    learn: Learn = None,
+    init: Init = None,
+    family: FamilyName = "auto",
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    seed: Seed = 0,
     checkpoint: Annotated[Path | None, typer.Option(help="Directory that keeps an unfinished fit.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier fit.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compress a table into weighted points. A posterior is fitted to them, and both are saved.
 
@@ -129,17 +155,31 @@ def fit(
       coresetvi fit visits.csv --target count --model poisson --size 50 --drop id --out fitted
     """
     with reporting(as_json):
-        check_choice("--model", model, MODELS)
         check_choice("--family", family, FAMILIES)
+        check_choice("--method", method, METHODS)
         check_places(out, checkpoint, resume, overwrite)
-        kind = "numbers" if classes == 0 else LABEL_KINDS.get(model, "classes" if classes else "auto")
-        dataset, labels = tables.read_table(
-            data, target, weights, drop or (), kind=kind, num_classes=classes or None
+        dataset, labels, name, chosen = read_problem(
+            data,
+            target,
+            weights,
+            drop,
+            model=model,
+            classes=classes,
+            intercept=not no_intercept,
+            prior_scale=prior_scale,
+            noise=noise,
+            hidden=hidden,
         )
-        name = infer_model(labels) if model == "auto" else model
-        chosen = build_model(name, dataset, labels, not no_intercept, prior_scale, noise, hidden)
-        size = size or default_size(chosen, dataset)
-        construction = cvi.BBPSVI(size, family=FAMILIES[family], init=init, batch_size=batch_size)
+        if METHODS[method].sized:
+            size = size or default_size(chosen, dataset)
+        construction = build_construction(
+            method,
+            size,
+            family=FAMILIES[family],
+            learn=learn_set(learn),
+            init=init,
+            batch_size=batch_size,
+        )
         enable_compilation_cache()
         fitted = cvi.fit(
             construction, chosen, dataset, key=seed, num_steps=steps, checkpoint=checkpoint, resume=resume
@@ -173,7 +213,7 @@ def predict(
     out: Annotated[Path, typer.Option(help="Predictions: .csv, .tsv (.gz) or .parquet.")],
     target: Annotated[str | None, typer.Option(help="Column with the truth, to score against.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Predict new rows with a fitted coreset. If the truth is among their columns, they are scored too.
 
@@ -220,7 +260,7 @@ def predict(
 def inspect(
     fitted: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that coresetvi fit wrote.")],
     points: Annotated[int, typer.Option(min=0, help="How many of the heaviest points to show.")] = 10,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a fitted coreset holds. Model, quality, origin and its heaviest points.
 
@@ -245,9 +285,9 @@ def inspect(
 
 def demo(
     out: Annotated[Path, typer.Option(help="Directory for picture and coreset.")] = Path("coresetvi-demo"),
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")] = 0,
+    seed: Seed = 0,
     steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Compress 1,000 points into 20 and draw them. Two half-moons, told apart by a Bayesian network.
 
@@ -288,57 +328,6 @@ def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bo
         raise InputError(f"--checkpoint {checkpoint} and --out {out} must be two separate directories")
 
 
-def enable_compilation_cache() -> None:
-    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    cache = os.environ.get("XDG_CACHE_HOME")
-    place = (Path(cache) if cache else Path.home() / ".cache") / "coresetvi" / "jit"
-    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
-            jax.config.update("jax_compilation_cache_dir", str(place))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-@contextlib.contextmanager
-def reporting(as_json: bool) -> Iterator[None]:
-    """Errors meant for people become a sentence and an exit code; anything else is a bug and stays one."""
-    try:
-        yield
-    except CoresetviError as error:
-        complain(str(error), as_json)
-        raise typer.Exit(BAD_INPUT) from error
-    except KeyboardInterrupt as error:
-        complain("interrupted", as_json)
-        raise typer.Exit(INTERRUPTED) from error
-
-
-def complain(sentence: str, as_json: bool = False, word: str = "error") -> None:
-    print(f"{word}: {sentence}", file=sys.stderr)
-    if as_json:
-        print_json({word: sentence})
-
-
-def say(sentence: str) -> None:
-    # Not through rich, which would break lines, and paths with them.
-    print(sentence)
-
-
-def print_json(summary: dict[str, Any]) -> None:
-    print(json.dumps(plain(summary), allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """Only what strict JSON knows: numpy numbers become Python's, NaN and infinity null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
 def show_points(points: list[dict[str, Any]]) -> None:
     """As many columns as fit into a line; `--json` has them all."""
     names, room = list(points[0]["x"]), LINE - 24
@@ -355,17 +344,3 @@ def show_points(points: list[dict[str, Any]]) -> None:
     show_table(["weight", "target", *shown], rows)
     if len(names) > len(shown):
         say(f"{len(names) - len(shown)} more columns are not shown (--json has them all).")
-
-
-def show_table(header: list[str] | None, rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(show_header=header is not None, box=None, pad_edge=False)
-    for name in header or rows[0]:
-        # Text, because column names may look like rich's markup.
-        table.add_column(Text(name), overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)

@@ -2,7 +2,8 @@
 
 Raw leaves are a dictionary: `x` locations in standardised units, `y` labels (class logits or standardised
 values when learned, the labels themselves when not), `weights` raw numbers of the weight map, `total` the log
-of the factor alpha. `learn` says which of them an optimiser moves; the rest are carried along unchanged.
+of the factor alpha; `active`, where there is one, is 1 for the slots in use and 0 for those still empty.
+`learn` says which of them an optimiser moves; the rest are carried along unchanged.
 """
 
 from typing import Any
@@ -48,6 +49,8 @@ class Frame(eqx.Module):
         elif self.learned_values and y is not None:
             y = self.y_mean + self.y_scale * y
         weights = self.weight_map(leaves["weights"], self.total) * jnp.exp(leaves["total"])
+        if "active" in leaves:
+            weights = weights * leaves["active"]
         return Dataset(
             self.mean + self.scale * leaves["x"],
             y,
@@ -106,18 +109,34 @@ def start_leaves(
     else:
         x = generator.standard_normal((size, *data.x.shape[1:]))
         y, indices = even_labels(data, size, frame.num_classes), None
+    return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), indices
+
+
+def given_leaves(frame: Frame, coreset: Dataset) -> tuple[Leaves, Array | None]:
+    """Raw leaves of a given coreset, and the rows it came from if it knows them."""
+    x = (np.asarray(coreset.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
+    # Maps that fix the total weight leave what the given one has above it to alpha.
+    weights = frame.weight_map(frame.weight_map.init(coreset.weights, frame.total), frame.total)
+    total = float(jnp.log(jnp.sum(coreset.weights) / jnp.sum(weights)))
+    return raw_leaves(frame, x, coreset.y, coreset.weights, total), coreset.indices
+
+
+def raw_leaves(frame: Frame, x: Any, y: Any, weights: Array, total: float) -> Leaves:
+    """Raw leaves of points at `x` in standardised units, with these labels and weights."""
     # On the host as far as it goes: every operation on device arrays would be compiled for this one use.
-    x = jnp.asarray(x, dtype=data.x.dtype)
-    leaves: Leaves = {"x": x, "total": jnp.zeros((), dtype=x.dtype)}
-    leaves["weights"] = frame.weight_map.init(start_weights(data, y, frame.num_classes, size), frame.total)
+    x = jnp.asarray(x, dtype=frame.mean.dtype)
+    leaves: Leaves = {"x": x, "total": jnp.asarray(total, dtype=x.dtype)}
+    leaves["weights"] = frame.weight_map.init(weights, frame.total)
     if y is not None:
-        if frame.soft_labels:
+        if frame.soft_labels and y.ndim == 2:
+            leaves["y"] = jnp.log(jnp.maximum(y, jnp.exp(-2.0 * LABEL_LOGIT)))
+        elif frame.soft_labels:
             leaves["y"] = LABEL_LOGIT * jax.nn.one_hot(y, frame.num_classes or 0, dtype=x.dtype)
         elif frame.learned_values:
             leaves["y"] = (y - frame.y_mean) / frame.y_scale
         else:
             leaves["y"] = y
-    return leaves, indices
+    return leaves
 
 
 def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random.Generator) -> np.ndarray:
@@ -125,13 +144,8 @@ def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random
 
     Classes get equal numbers when the weights can make up for it, else numbers in proportion to their weight.
     """
+    check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
-    available = int(np.count_nonzero(weights))
-    if size > available:
-        raise InputError(
-            f"size is {size}, but the data have only {available} rows with weight; "
-            'choose a smaller size or init="noise".'
-        )
     if frame.num_classes is None or data.y is None:
         return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
     labels = np.asarray(data.y)
@@ -145,6 +159,16 @@ def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random
         chance = weights[members] / weights[members].sum()
         rows.append(generator.choice(members, number, replace=False, p=chance))
     return np.concatenate(rows)
+
+
+def check_size(size: int, data: Dataset) -> None:
+    """A coreset of rows cannot have more of them than the data."""
+    available = int(np.count_nonzero(np.asarray(data.weights)))
+    if size > available:
+        raise InputError(
+            f"size is {size}, but the data have only {available} rows with weight; "
+            'choose a smaller size or init="noise".'
+        )
 
 
 def allocate(size: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ and lets one learning rate serve every model.
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,8 @@ from .config import register
 Psi = Any  # a pytree of arrays, opaque outside its family
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
+# Curvature, relative to the largest, below which float32 cannot tell a direction from a flat one.
+LEAST_CURVATURE = 1e-6
 
 
 def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s d"]:
@@ -43,6 +46,17 @@ def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s
     return jnp.concatenate([half, -half])[:num_samples]
 
 
+def diagonal_scale(mean: Float[Array, " d"], product: Callable) -> tuple[Float[Array, " d"], Array]:
+    """1 / sqrt(H_ii) from products with H, one at a time, and whether every H_ii is positive."""
+
+    def entry(index):
+        return product(jax.nn.one_hot(index, mean.shape[0], dtype=mean.dtype))[index]
+
+    diagonal = jax.lax.map(entry, jnp.arange(mean.shape[0]))
+    least = LEAST_CURVATURE * jnp.max(diagonal)
+    return 1.0 / jnp.sqrt(jnp.maximum(diagonal, least)), jnp.all(diagonal > least)
+
+
 class Family(eqx.Module):
     """What every family offers. `noise` is standard normal of size `noise_dim(dim)`."""
 
@@ -63,6 +77,15 @@ class Family(eqx.Module):
     @abc.abstractmethod
     def move(self, psi: Psi, tangent: Psi) -> Psi:
         """The member reached from `psi` along `tangent` (a pytree shaped like `psi`)."""
+
+    @abc.abstractmethod
+    def with_curvature(
+        self, psi: Psi, product: Callable[[Float[Array, " d"]], Float[Array, " d"]]
+    ) -> tuple[Psi, Array]:
+        """The member with the mean of `psi` and a given precision, and whether that precision is positive.
+
+        `product` multiplies a vector with the precision in the tangent units of `psi`'s mean.
+        """
 
     @abc.abstractmethod
     def moments(self, psi: Psi) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
@@ -115,6 +138,10 @@ class MeanField(Family):
             "log_scale": psi["log_scale"] + tangent["log_scale"],
         }
 
+    def with_curvature(self, psi, product):
+        scale, proper = diagonal_scale(psi["mean"], product)
+        return {"mean": psi["mean"], "log_scale": psi["log_scale"] + jnp.log(scale)}, proper
+
     def moments(self, psi):
         return psi["mean"], jnp.diag(jnp.exp(2.0 * psi["log_scale"]))
 
@@ -149,6 +176,13 @@ class FullRank(Family):
             "mean": psi["mean"] + psi["factor"] @ tangent["mean"],
             "factor": psi["factor"] @ step,
         }
+
+    def with_curvature(self, psi, product):
+        precision = jax.lax.map(product, jnp.eye(psi["mean"].shape[0], dtype=psi["mean"].dtype))
+        values, vectors = jnp.linalg.eigh(0.5 * (precision + precision.T))
+        least = LEAST_CURVATURE * values[-1]
+        covariance = (vectors / jnp.maximum(values, least)) @ vectors.T
+        return {**psi, "factor": psi["factor"] @ jnp.linalg.cholesky(covariance)}, values[0] > least
 
     def moments(self, psi):
         return psi["mean"], psi["factor"] @ psi["factor"].T
@@ -209,6 +243,12 @@ class LowRank(Family):
             "log_scale": psi["log_scale"] + tangent["log_scale"],
             "spread": psi["spread"] + scale[:, None] * tangent["spread"],
         }
+
+    def with_curvature(self, psi, product):
+        # The diagonal alone: `spread` is what a search adds to it.
+        scale, proper = diagonal_scale(psi["mean"], product)
+        psi = {**psi, "log_scale": psi["log_scale"] + jnp.log(scale), "spread": 0.0 * psi["spread"]}
+        return psi, proper
 
     def moments(self, psi):
         covariance = jnp.diag(jnp.exp(2.0 * psi["log_scale"])) + psi["spread"] @ psi["spread"].T

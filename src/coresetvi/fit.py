@@ -23,7 +23,7 @@ from .fitted import Fit
 from .models.base import Model
 from .outer import Info
 from .progress import Progress
-from .schedule import Schedule, decay_factor, decide, fixed_schedule, open_schedule
+from .schedule import Schedule, decay_factor, decide
 
 CHUNK = 20
 
@@ -34,6 +34,7 @@ def fit(
     data: Dataset,
     *,
     key: int | PRNGKeyArray,
+    initial: Dataset | None = None,
     num_steps: int | None = None,
     num_trials: int | None = None,
     checkpoint: Any = None,
@@ -43,10 +44,11 @@ def fit(
 ) -> Any:
     """Fit `construction` for `model` on `data`; returns a `Fit`, or a list of them with `num_trials`.
 
-    `num_steps=None` stops by itself once the loss no longer improves. `num_trials` runs that many keys at
-    once (vmapped, one compilation). `checkpoint` names a directory that is kept up to date while fitting;
-    `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns what there is. A fit that
-    turns non-finite keeps its last good state and says so in `Fit.result`; `throw=True` raises instead.
+    `initial` gives the weighted points to start from, such as an earlier coreset; by default the construction
+    chooses them. `num_steps=None` stops by itself once the loss no longer improves. `num_trials` runs that
+    many keys at once (vmapped, one compilation). `checkpoint` names a directory that is kept up to date while
+    fitting; `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns what there is. A
+    fit that turns non-finite keeps its last good state and says so in `Fit.result`; `throw=True` raises.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -54,17 +56,16 @@ def fit(
     >>> fitted.coreset.x.shape, fitted.result
     ((8, 2), 'finished')
     """
-    check_arguments(construction, model, data, num_steps, num_trials)
+    check_arguments(construction, model, data, initial, num_steps, num_trials)
     root = one_key(key)
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
     data = model.check(data)
-    saved = Checkpoint(checkpoint, resume, construction, model, data, keys, num_steps)
+    saved = Checkpoint(checkpoint, resume, construction, model, (data, initial), keys, num_steps)
     with Progress(progress) as bar:
         began = time.perf_counter()
-        run = begin(construction, model, data, keys)
+        run = begin(construction, model, data, keys, initial)
         compiled = time.perf_counter() - began
-        most_steps = run.construction.default_steps
-        schedule = fixed_schedule(num_steps) if num_steps else open_schedule(most_steps)
+        schedule = run.construction.schedule(num_steps)
         history, result, seconds = run_loop(run, schedule, saved, bar, compiled)
     fits = [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
     if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
@@ -72,16 +73,23 @@ def fit(
     return fits[0] if num_trials is None else fits
 
 
-def begin(construction: Construction, model: Model, data: Dataset, keys: Key[Array, " t"]) -> "Run":
+def begin(
+    construction: Construction,
+    model: Model,
+    data: Dataset,
+    keys: Key[Array, " t"],
+    initial: Dataset | None = None,
+) -> "Run":
     """Everything ready for the first step, compiled, after one trial step if the construction asks for it."""
     settled, problem = construction.setup(model, data)
-    states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1)) for key in keys]
+    given = () if initial is None else (initial,)
+    states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1), *given) for key in keys]
     run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
     # One step whose outcome is dropped: it compiles, and shows whether the construction suits the problem.
     _, info = chunk(run, 0, 1, 1, 1)
     first = jax.tree.map(lambda values: np.asarray(values)[0], info)
     instead = construction.reconsider(settled, first)
-    return run if instead is None else begin(instead, model, data, keys)
+    return run if instead is None else begin(instead, model, data, keys, initial)
 
 
 class Run(eqx.Module):
@@ -156,7 +164,8 @@ def run_chunk(construction, problem, keys, carry, first, end, decay_start, decay
         # The last good state is kept: what a broken step returned is dropped.
         state = jax.tree.map(lambda new, old: jnp.where(alive, new, old), new_state, state)
         info = info._replace(loss=jnp.where(alive, info.loss, jnp.nan))
-        return state, alive, jax.tree.map(lambda number: jnp.asarray(number, float), info)
+        common = jax.tree.map(lambda number: jnp.asarray(number, float), info._replace(more={}))
+        return state, alive, common._replace(more=info.more)
 
     def step(carry, index):
         def go(carry):
@@ -166,7 +175,9 @@ def run_chunk(construction, problem, keys, carry, first, end, decay_start, decay
 
         def skip(carry):
             blank = jnp.full(len(keys), jnp.nan)
-            return carry, Info(*[blank] * len(Info._fields))
+            more = {name: jnp.zeros(len(keys), kind) for name, kind in construction.records.items()}
+            common = {name: blank for name in Info._fields}
+            return carry, Info(**{**common, "more": more})
 
         return jax.lax.cond(index < end, go, skip, carry)
 
@@ -203,11 +214,16 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
     return history, result, seconds
 
 
-def check_arguments(construction, model, data, num_steps, num_trials) -> None:
+def check_arguments(construction, model, data, initial, num_steps, num_trials) -> None:
     """Refuse what cannot be fitted before anything is compiled."""
     instance("The first argument", construction, Construction, "a construction such as BBPSVI(size=40)")
     instance("The second argument", model, Model, "a model such as models.LogisticRegression(10)")
     instance("The third argument", data, Dataset, "a Dataset(x, y)")
+    if initial is not None:
+        instance("initial", initial, Dataset, "a weighted Dataset such as fit.coreset")
+        if not construction.takes_initial:
+            name = type(construction).__name__
+            raise InputError(f"{name} chooses its points by itself; leave initial= out, or use BBPSVI.")
     for name, number in (("num_steps", num_steps), ("num_trials", num_trials)):
         if number is not None:
             whole_number(name, number)

@@ -55,6 +55,8 @@ class Fit:
     seconds: dict[str, float]
     about: dict[str, Any]
     extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # The fits that led to this one, first first, if a driver such as `prune` made it; they are not saved.
+    earlier: tuple["Fit", ...] = ()
 
     @classmethod
     def collect(cls, run: Any, trial: int, history: History, result: str, seconds: dict[str, float]) -> "Fit":

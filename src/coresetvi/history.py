@@ -4,12 +4,15 @@ import numpy as np
 
 from .outer import Info
 
+# What every fit records; a construction may add names of its own.
+RECORDS = (*(name for name in Info._fields if name != "more"), "seconds")
+
 
 class History:
     """Per-step records of all trials: `history["loss"]` has shape (steps, trials), `seconds` (steps,)."""
 
     def __init__(self):
-        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in (*Info._fields, "seconds")}
+        self._parts: dict[str, list[np.ndarray]] = {name: [] for name in RECORDS}
         self._length = 0
 
     def __len__(self) -> int:
@@ -24,8 +27,9 @@ class History:
 
     def extend(self, info: Info, count: int, before: float, elapsed: float) -> None:
         """Add `count` steps that took `elapsed` seconds, after `before` seconds of earlier ones."""
-        for name, values in info._asdict().items():
-            self._parts[name].append(values[:count])
+        common = {name: getattr(info, name) for name in RECORDS if name != "seconds"}
+        for name, values in (common | info.more).items():
+            self._parts.setdefault(name, []).append(np.asarray(values)[:count])
         self._parts["seconds"].append(before + elapsed * np.arange(1, count + 1) / count)
         self._length += count
 

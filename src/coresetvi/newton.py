@@ -6,20 +6,33 @@ posterior standard deviations.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float
 
-from .families import Family, Psi
+from .families import Psi
 
 Vector = Float[Array, " k"]
 
 
 # Nats of predicted decrease below which the loss itself may be too coarse to judge a step.
 NEAR = 0.1
+
+
+@runtime_checkable
+class Chart(Protocol):
+    """Coordinates around psi: a family, or part of one."""
+
+    def zero(self, psi: Psi) -> Any:
+        """The tangent that stays where it is."""
+        ...
+
+    def move(self, psi: Psi, tangent: Any) -> Psi:
+        """The member reached from `psi` along `tangent`."""
+        ...
 
 
 class Solution(NamedTuple):
@@ -30,19 +43,19 @@ class Solution(NamedTuple):
     steps: Array
 
 
-def local_loss(loss: Callable[[Psi], Array], family: Family, psi: Psi) -> Callable[[Vector], Array]:
+def local_loss(loss: Callable[[Psi], Array], family: Chart, psi: Psi) -> Callable[[Vector], Array]:
     """`loss` around `psi` as a function of a flat tangent vector."""
     _, unravel = ravel_pytree(family.zero(psi))
     return lambda flat: loss(family.move(psi, unravel(flat)))
 
 
-def flat_zero(family: Family, psi: Psi) -> Vector:
+def flat_zero(family: Chart, psi: Psi) -> Vector:
     """The tangent that stays, as a flat vector."""
     return ravel_pytree(family.zero(psi))[0]
 
 
 def minimise(
-    loss: Callable[[Psi], Array], family: Family, psi: Psi, tolerance: float, max_steps: int
+    loss: Callable[[Psi], Array], family: Chart, psi: Psi, tolerance: float, max_steps: int
 ) -> Solution:
     """Minimise `loss` over the family from `psi` until the tangent gradient is below `tolerance`."""
     zero = flat_zero(family, psi)

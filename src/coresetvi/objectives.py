@@ -6,6 +6,7 @@ lower bounds on the log-evidence of the data, in nats, to be minimised.
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,6 +23,8 @@ class Objective(eqx.Module):
     """A loss of four vectors; `num_samples=None` lets the construction choose S."""
 
     num_samples: eqx.AbstractVar[int | None]
+    # Whether `core` occurs in it; if not, the coreset matters only through psi*.
+    sees_core: ClassVar[bool] = False
 
     @abc.abstractmethod
     def loss(self, data: Vector, core: Vector, prior: Vector, proposal: Vector) -> Float[Array, ""]:
@@ -46,6 +49,7 @@ class ImportanceElbo(Objective):
     """
 
     num_samples: int | None = None
+    sees_core: ClassVar[bool] = True
 
     def loss(self, data, core, prior, proposal):
         log_w = log_weights(core, prior, proposal)

@@ -38,7 +38,7 @@ class OuterStep(NamedTuple):
     """
 
     solve: Callable[[Leaves, Psi], tuple[Psi, InnerInfo]]
-    draw: Callable[[Psi], tuple[Float[Array, "s d"], Vector]]
+    draw: Callable[[Leaves, Psi], tuple[Float[Array, "s d"], Vector]]
     data: Callable[[Float[Array, "s d"], Float[Array, " d"]], DataTerm]
     core: Callable[[Leaves, Float[Array, "s d"], Float[Array, " d"]], Vector]
     prior: Callable[[Float[Array, "s d"]], Vector]
@@ -48,7 +48,10 @@ class OuterStep(NamedTuple):
 
 
 class Info(NamedTuple):
-    """One step's record. `kl` estimates KL(coreset posterior || data posterior) in nats where it is small."""
+    """One step's record. `kl` estimates KL(coreset posterior || data posterior) in nats where it is small.
+
+    `more` holds what only one construction has to tell, by name.
+    """
 
     loss: Float[Array, ""]
     kl: Float[Array, ""]
@@ -56,6 +59,7 @@ class Info(NamedTuple):
     inner_gradient_norm: Float[Array, ""]
     inner_steps: Array
     accepted: Array
+    more: dict[str, Array] = {}  # noqa: RUF012 - a record is never changed
 
 
 def describe(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
@@ -124,7 +128,7 @@ class Adam(Optimizer):
         def loss_of(moving):
             leaves, tangent = moving
             solution, inner = outer.solve(leaves, outer.family.move(psi, tangent))
-            thetas, proposal = outer.draw(solution)
+            thetas, proposal = outer.draw(leaves, solution)
             reference = mean_draw(thetas)
             term = outer.data(thetas, reference)
             vectors = (term.rises, outer.core(leaves, thetas, reference), outer.prior(thetas), proposal)
@@ -184,7 +188,7 @@ class NaturalGradient(Optimizer):
 
     def step(self, outer, learned, psi, opt_state, scale):
         psi, inner = outer.solve(learned, psi)
-        thetas, proposal = outer.draw(psi)
+        thetas, proposal = outer.draw(learned, psi)
         reference = mean_draw(thetas)
         term = outer.data(thetas, reference)
         data, prior = term.rises, outer.prior(thetas)
@@ -199,6 +203,7 @@ class NaturalGradient(Optimizer):
         core = core_at(flat)
         loss, slope = jax.value_and_grad(loss_at)(core)
         scores = self._scores(outer, flat, unravel, thetas, reference)
+        scores = jnp.where(self._blocked(outer, flat, unravel, slope @ scores), 0.0, scores)
         move = self._direction(scores, core, prior, proposal, slope)
         info = describe(loss - term.value, data, core, prior, proposal, inner)
         slipped, footing = self._look_back(opt_state, learned, psi, info, thetas.shape[0])
@@ -238,6 +243,14 @@ class NaturalGradient(Optimizer):
             return jax.grad(lambda leaves: outer.core(unravel(leaves), theta[None], reference)[0])(flat)
 
         return jax.vmap(score)(thetas)
+
+    def _blocked(self, outer, flat, unravel, gradient):
+        """Numbers on the edge of what is allowed whose gradient pushes outwards: they stay, the rest moves.
+
+        A step that is solved for all numbers and then cut off at the edge need not go downhill.
+        """
+        nudged = unravel(flat - 1e-3 * jnp.sign(gradient))
+        return (ravel_pytree(outer.project(nudged))[0] == flat) & (gradient != 0.0)
 
     def _direction(self, scores, core, prior, proposal, slope):
         # No draw is ignored by the metric, so its contribution to the slope stays bounded.

@@ -33,6 +33,11 @@ class Progress:
         """Show `done` of `total` steps and the latest loss."""
         if self._bar is not None:
             words = f"loss {history['loss'][-1].mean():.5g}  ESS {history['ess'][-1].mean():.2f}"
+            self.show(words, done, total)
+
+    def show(self, words: str, done: int, total: int) -> None:
+        """Show `done` of `total` and a few words."""
+        if self._bar is not None:
             self._bar.update(self._task, description=words, completed=done, total=total)
 
     def __exit__(self, *_: object) -> None:

@@ -44,9 +44,9 @@ def fixed_schedule(num_steps: int) -> Schedule:
     return Schedule(num_steps - length, length, num_steps, num_steps, True)
 
 
-def open_schedule(most_steps: int) -> Schedule:
+def open_schedule(most_steps: int, first_look: int | None = None) -> Schedule:
     """For an automatic fit: slows down at the latest so that `most_steps` are enough."""
-    first_look = max(4, math.ceil(FIRST_LOOK_PART * most_steps))
+    first_look = first_look or max(4, math.ceil(FIRST_LOOK_PART * most_steps))
     return fixed_schedule(most_steps)._replace(first_look=first_look, decided=False)
 
 

@@ -6,7 +6,7 @@ means adding a class with these four functions; the loop is not edited.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..families import Family, Psi
 from ..models.base import Model
 from ..outer import Info
+from ..schedule import Schedule, fixed_schedule, open_schedule
 
 State = Any  # a pytree of arrays: what the next step needs
 
@@ -32,14 +33,18 @@ class Construction(eqx.Module):
 
     # Whether predictions are corrected by importance weights, or taken from r as plain inference does.
     corrects: eqx.AbstractClassVar[bool]
+    # Whether `start` can be given the points to begin with.
+    takes_initial: ClassVar[bool] = False
+    # Names and types of what its steps record in `Info.more`.
+    records: ClassVar[dict[str, type]] = {}
 
     @abc.abstractmethod
     def setup(self, model: Model, data: Dataset) -> tuple["Construction", Problem]:
         """This construction with every open choice settled, and the fit's constants."""
 
     @abc.abstractmethod
-    def start(self, problem: Problem, key: PRNGKeyArray) -> State:
-        """The state before the first step (on the host, once a trial)."""
+    def start(self, problem: Problem, key: PRNGKeyArray, initial: Dataset | None = None) -> State:
+        """The state before the first step (on the host, once a trial), at the points `initial` if given."""
 
     @abc.abstractmethod
     def step(
@@ -59,3 +64,7 @@ class Construction(eqx.Module):
     @abc.abstractmethod
     def default_steps(self) -> int:
         """Most steps an automatic fit takes."""
+
+    def schedule(self, num_steps: int | None) -> Schedule:
+        """When to slow down and stop: by default after `num_steps`, or once the loss no longer improves."""
+        return fixed_schedule(num_steps) if num_steps else open_schedule(self.default_steps)

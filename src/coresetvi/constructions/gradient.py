@@ -17,7 +17,7 @@ from jaxtyping import Array
 
 from ..checks import instance, short, whole_number
 from ..config import register
-from ..coreset import LEARNABLE, STARTS, Frame, Leaves, make_frame, start_leaves
+from ..coreset import LEARNABLE, STARTS, Frame, Leaves, given_leaves, make_frame, start_leaves
 from ..data import Dataset
 from ..data_term import data_term, empty_surrogate
 from ..errors import InputError
@@ -26,7 +26,7 @@ from ..inner import Alternating, Implicit, Inner, InnerProblem, Joint, Unrolled
 from ..likelihood_sums import Quadratic, log_likelihood_rises, weighted_log_likelihood
 from ..models.base import Model
 from ..objectives import ImportanceElbo, Objective
-from ..outer import Adam, NaturalGradient, Optimizer, OuterStep
+from ..outer import Adam, NaturalGradient, Optimizer, OuterStep, mean_draw
 from ..start import start_family
 from ..weights import Simplex, WeightMap
 from .base import Construction, Problem
@@ -80,6 +80,7 @@ class BBPSVI(Construction):
     init: str
     batch_size: int | None
     corrects: ClassVar[bool] = True
+    takes_initial: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -143,16 +144,17 @@ class BBPSVI(Construction):
 
     def _settle(self, model: Model, data: Dataset, learn: frozenset[str]) -> "BBPSVI":
         """Every open choice made, from sizes and from the parts that were given."""
-        importance = isinstance(self.objective, ImportanceElbo)
+        direct = self.objective.sees_core
         inner, optimizer = self.inner, self.optimizer
         if optimizer is None:
-            small = importance and inner is None and model.dim <= SMALL_MODEL
-            optimizer = NaturalGradient() if small or isinstance(inner, Alternating) else Adam()
+            small = direct and inner is None and model.dim <= SMALL_MODEL
+            stands_still = inner is not None and not inner.passes_gradient
+            optimizer = NaturalGradient() if small or stands_still else Adam()
         if inner is None:
             natural = isinstance(optimizer, NaturalGradient)
             inner = Alternating(Implicit()) if natural else Unrolled(num_steps=30, learning_rate=0.05)
         flows = inner.passes_gradient and optimizer.uses_inner_gradient
-        if not importance and not flows:
+        if not direct and not flows:
             raise InputError(
                 f"{type(self.objective).__name__} reaches the coreset only through the inner problem; "
                 "use it with inner=Unrolled(), Truncated() or Implicit() and optimizer=Adam()."
@@ -193,11 +195,15 @@ class BBPSVI(Construction):
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return BBPSVI(**{**fields, "optimizer": Adam()})
 
-    def start(self, problem: CoresetProblem, key):
+    def start(self, problem: CoresetProblem, key, initial=None):
         assert self.learn is not None and self.optimizer is not None
         points_key, theta_key = jax.random.split(key)
         model, data, frame = problem.model, problem.data, problem.frame
-        leaves, indices = start_leaves(frame, data, self.size, self.init, points_key)
+        if initial is None:
+            leaves, indices = start_leaves(frame, data, self.size, self.init, points_key)
+        else:
+            check_initial(initial, data, self.size)
+            leaves, indices = given_leaves(frame, initial)
         psi = start_family(problem.family, model, frame.build(leaves), theta_key)
         learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
         frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
@@ -238,7 +244,7 @@ class BBPSVI(Construction):
     def _outer_step(self, problem, state, index, inner: Inner, keys) -> OuterStep:
         inner_key, noise_key, batch_key = keys
         model, data, family, frame = problem.model, problem.data, problem.family, problem.frame
-        num_samples = self.objective.num_samples
+        num_samples = self.objective.num_samples or 1
         batch = data.batch(batch_key, self.batch_size)
 
         def core(learned, thetas, reference):
@@ -251,12 +257,23 @@ class BBPSVI(Construction):
             return -jnp.mean(log_joint(model, thetas, coreset) - proposal)
 
         inner_problem = InnerProblem(inner_loss, family, model.dim)
+        prior = jax.vmap(model.log_prior)
+
+        def draw(learned, psi):
+            thetas, proposal = inner.draws(inner_problem, learned, psi, noise_key, num_samples)
+            if inner.exact_draws:
+                # Draws of the coreset posterior are their own proposal, up to its evidence as r puts it: all
+                # weights are alike, and the gradient of the bound becomes a covariance.
+                target = core(learned, thetas, mean_draw(thetas)) + prior(thetas)
+                proposal = jax.lax.stop_gradient(target - jnp.mean(target - proposal))
+            return thetas, proposal
+
         return OuterStep(
             solve=lambda learned, psi: inner.solve(inner_problem, learned, psi, inner_key),
-            draw=lambda psi: family.draw(psi, noise_key, num_samples, model.dim),
+            draw=draw,
             data=data_term(model, data, batch, state.surrogate, index),
             core=core,
-            prior=jax.vmap(model.log_prior),
+            prior=prior,
             project=frame.project,
             objective=self.objective,
             family=family,
@@ -266,6 +283,18 @@ class BBPSVI(Construction):
         moved = "x" in state.learned or "y" in state.learned
         indices = None if moved else state.indices
         return problem.frame.build({**state.frozen, **state.learned}, indices), state.psi
+
+
+def check_initial(initial: Dataset, data: Dataset, size: int) -> None:
+    """Points to start from must be as many as the coreset has, and of the data's shape."""
+    if len(initial) != size:
+        raise InputError(f"initial has {len(initial)} points, but size is {size}; make them equal.")
+    if initial.x.shape[1:] != data.x.shape[1:]:
+        raise InputError(
+            f"initial has points of shape {initial.x.shape[1:]}, but the data's rows have {data.x.shape[1:]}."
+        )
+    if (initial.y is None) != (data.y is None):
+        raise InputError("Only one of initial and the data has labels; give both or neither.")
 
 
 def names_of(learn: Any) -> frozenset[str]:

@@ -1,0 +1,123 @@
+"""Hilbert coresets: rows whose log-likelihood vectors add up to that of all the data, then plain inference.
+
+A row's vector is its centred log-likelihood over draws from a first guess of the posterior. Which rows, with
+which weights, is decided once, by geometry alone; the methods differ in nothing else.
+"""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
+
+from .. import hilbert
+from ..checks import positive, whole_number
+from ..config import register
+from ..coreset import check_size
+from ..data import Dataset
+from ..families import Family, FullRank, MeanField
+from ..laplace import fit_laplace
+from ..models.base import Model
+from ..projections import likelihood_vectors
+from ..start import start_family
+from .base import Problem
+from .gradient import SMALL_MODEL
+from .plain import PlainVI
+
+# Numbers (rows x draws) in the table of vectors: 256 MB.
+MOST_NUMBERS = 2**26
+
+
+class HilbertCoreset(PlainVI):
+    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them.
+
+    Subclasses have the fields `size` and `num_projections` besides those of `PlainVI`.
+    """
+
+    algorithm: eqx.AbstractClassVar[Callable]
+
+    def choose(self: Any, problem, key):
+        check_size(self.size, problem.data)
+        return choose_rows(type(self).algorithm, problem, self.size, self.num_projections, key)
+
+    def __check_init__(self: Any):
+        whole_number("size", self.size)
+        positive(self, "num_projections")
+
+
+@register
+class GIGA(HilbertCoreset):
+    """Greedy iterative geodesic ascent (Campbell & Broderick 2018): one row a step, along great circles."""
+
+    size: int
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int | None = None
+    batch_size: int | None = None
+    num_projections: int = 500
+    algorithm: ClassVar[Callable] = staticmethod(hilbert.giga)
+
+
+@register
+class FrankWolfe(HilbertCoreset):
+    """Frank-Wolfe steps on the polytope of weights (Campbell & Broderick 2019): one row a step."""
+
+    size: int
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int | None = None
+    batch_size: int | None = None
+    num_projections: int = 500
+    algorithm: ClassVar[Callable] = staticmethod(hilbert.frank_wolfe)
+
+
+@register
+class ImportanceSampling(HilbertCoreset):
+    """Independent draws with chances in proportion to the length of a row's vector; unbiased."""
+
+    size: int
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int | None = None
+    batch_size: int | None = None
+    num_projections: int = 500
+    algorithm: ClassVar[Callable] = staticmethod(hilbert.importance_sampling)
+
+
+@register
+class HardThresholding(HilbertCoreset):
+    """Iterative hard thresholding (Zhang et al., 2021): the largest of all rows' weights, refined."""
+
+    size: int
+    family: Family | None = None
+    learning_rate: float = 0.05
+    num_samples: int | None = None
+    batch_size: int | None = None
+    num_projections: int = 500
+    algorithm: ClassVar[Callable] = staticmethod(hilbert.hard_thresholding)
+
+
+def choose_rows(
+    algorithm: Callable, problem: Problem, size: int, num_projections: int, key: PRNGKeyArray
+) -> Dataset:
+    """The rows that `algorithm` picks, with its weights; rows it has no use for are left out."""
+    draw_key, pick_key = jax.random.split(key)
+    num_projections = max(2, min(num_projections, MOST_NUMBERS // len(problem.data)))
+    thetas = first_guess(problem.model, problem.data, num_projections, draw_key)
+    vectors = eqx.filter_jit(likelihood_vectors)(problem.model, thetas, problem.data)
+    rows, weights = algorithm(vectors, problem.data.weights, size, pick_key)
+    used = jnp.flatnonzero(weights > 0)
+    # If no log-likelihood varies there is nothing to approximate, and any one row of no weight will do.
+    used = used if used.size else jnp.zeros(1, dtype=int)
+    chosen = problem.data.take(rows[used])
+    return eqx.tree_at(lambda data: data.weights, chosen, weights[used])
+
+
+def first_guess(model: Model, data: Dataset, num_samples: int, key: PRNGKeyArray) -> jax.Array:
+    """Draws from Laplace's approximation on all the data: the measure in which vectors are compared."""
+    family = FullRank() if model.dim <= SMALL_MODEL else MeanField()
+    psi = start_family(family, model, data, key)
+    psi, _ = fit_laplace(family, model, data, psi, key)
+    return family.draw(psi, key, num_samples, model.dim)[0]

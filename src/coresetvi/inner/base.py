@@ -1,0 +1,68 @@
+"""The inner problem: how psi* is found on the coreset, and how gradients pass through it (§3.4).
+
+    psi*(phi) = argmin_psi  -mean_s [ core_s + log p(theta_s) - log r(theta_s; psi) ]      (Eq. 13)
+
+The mean over draws matters: a sum would multiply the likelihood by S. `solve` returns psi* in a form whose
+derivative with respect to the learned leaves is the part's own choice of adjoint: unrolled, truncated,
+implicit, or none.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..coreset import Leaves
+from ..families import Family, Psi, draw_noise
+
+
+class InnerProblem(NamedTuple):
+    """`loss(psi, learned, noise)`: the negative ELBO of r on the coreset, in nats."""
+
+    loss: Callable[[Psi, Leaves, Float[Array, "s k"]], Float[Array, ""]]
+    family: Family
+    dim: int
+
+    def noise(self, key: PRNGKeyArray, num_samples: int) -> Float[Array, "s k"]:
+        return draw_noise(key, num_samples, self.family.noise_dim(self.dim))
+
+
+class InnerInfo(NamedTuple):
+    """What a solve has to say: `accepted` is False when its hypergradient must not be used."""
+
+    gradient_norm: Float[Array, ""]
+    steps: Array
+    accepted: Array
+
+
+class Inner(eqx.Module):
+    """A way to solve the inner problem and to differentiate the solution."""
+
+    passes_gradient: eqx.AbstractClassVar[bool]
+    # Whether `draws` stand for draws of the coreset posterior itself, which need no importance weights.
+    exact_draws: ClassVar[bool] = False
+
+    @abc.abstractmethod
+    def solve(
+        self, problem: InnerProblem, learned: Leaves, psi: Psi, key: PRNGKeyArray
+    ) -> tuple[Psi, InnerInfo]:
+        """psi* from the warm start `psi`."""
+
+    def find(
+        self, problem: InnerProblem, learned: Leaves, psi: Psi, key: PRNGKeyArray
+    ) -> tuple[Psi, InnerInfo]:
+        """psi* as a number: no derivative, and none of the work for one."""
+        return jax.lax.stop_gradient(self.solve(problem, jax.lax.stop_gradient(learned), psi, key))
+
+    def begin(self, psi: Psi, psi_start: Psi, index: Array) -> Psi:
+        """Where the solve of outer step `index` starts: warm, from the last solution."""
+        return psi
+
+    def draws(
+        self, problem: InnerProblem, learned: Leaves, psi: Psi, key: PRNGKeyArray, num_samples: int
+    ) -> tuple[Float[Array, "s d"], Float[Array, " s"]]:
+        """Draws for the outer objective, and their log-density under r."""
+        return problem.family.draw(psi, key, num_samples, problem.dim)

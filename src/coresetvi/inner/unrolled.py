@@ -1,0 +1,114 @@
+"""Inner problems solved by optimiser steps, all or the last of which gradients pass through."""
+
+import functools
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from ..checks import positive
+from ..config import register
+from ..errors import InputError
+from ..newton import flat_zero
+from .base import Inner, InnerInfo
+
+MAX_NUMBERS_AHEAD = 2**22
+
+
+def unroll(problem, learned, psi, optimizer, keys, num_samples):
+    """Optimiser steps from `psi`, one key each; every step is recomputed in the backward pass."""
+    draw = functools.partial(problem.noise, num_samples=num_samples)
+    # Drawing all the noise at once is much faster for small problems, and too large for big networks.
+    ahead = len(keys) * num_samples * problem.dim <= MAX_NUMBERS_AHEAD
+    unravel = ravel_pytree(problem.family.zero(psi))[1]
+
+    def value(tangent, noise):
+        moved = problem.family.move(psi, unravel(tangent))
+        return problem.loss(moved, learned, noise)
+
+    @jax.checkpoint
+    def step(carry, key_or_noise):
+        tangent, opt_state = carry
+        gradient = jax.grad(value)(tangent, key_or_noise if ahead else draw(key_or_noise))
+        updates, opt_state = optimizer.update(gradient, opt_state, tangent)
+        return (optax.apply_updates(tangent, updates), opt_state), jnp.linalg.norm(gradient)
+
+    zero = flat_zero(problem.family, psi)
+    each = jax.vmap(draw)(keys) if ahead else keys
+    (tangent, _), norms = jax.lax.scan(step, (zero, optimizer.init(zero)), each)
+    return problem.family.move(psi, unravel(tangent)), norms[-1]
+
+
+def default_optimizer(learning_rate: float) -> optax.GradientTransformation:
+    """Adam whose denominator stays differentiable where the gradient vanishes.
+
+    Without `eps_root`, d sqrt(v) / dv is infinite at a stationary point and unrolled hypergradients explode.
+    """
+    return optax.adam(learning_rate, eps_root=1e-4)
+
+
+@register
+class Unrolled(Inner):
+    """Iterative differentiation: `num_steps` optimiser steps, gradients through all of them.
+
+    Steps are taken in the family's tangent coordinates, so `learning_rate` is in posterior standard
+    deviations. psi is warm-started from the previous outer step; with `restart_every=k` it goes back to where
+    the fit began every k outer steps. Memory does not grow with the model's activations: each step is
+    recomputed on the way back.
+    """
+
+    num_steps: int = 100
+    learning_rate: float = 0.03
+    num_samples: int = 10
+    restart_every: int | None = None
+    optimizer: optax.GradientTransformation | None = None
+    passes_gradient: ClassVar[bool] = True
+
+    def __check_init__(self):
+        positive(self, "num_steps", "num_samples", "learning_rate")
+        if self.restart_every is not None and self.restart_every < 1:
+            raise InputError(f"restart_every must be at least 1, not {self.restart_every}.")
+
+    def begin(self, psi, psi_start, index):
+        if self.restart_every is None:
+            return psi
+        restart = index % self.restart_every == 0
+        return jax.tree.map(lambda new, old: jnp.where(restart, new, old), psi_start, psi)
+
+    def solve(self, problem, learned, psi, key):
+        optimizer = self.optimizer or default_optimizer(self.learning_rate)
+        psi = jax.lax.stop_gradient(psi)
+        keys = jax.random.split(key, self.num_steps)
+        psi, norm = unroll(problem, learned, psi, optimizer, keys, self.num_samples)
+        return psi, InnerInfo(norm, jnp.asarray(self.num_steps), jnp.asarray(True))
+
+
+@register
+class Truncated(Inner):
+    """`num_steps` optimiser steps, gradients through the `last` of them only."""
+
+    num_steps: int = 100
+    last: int = 20
+    learning_rate: float = 0.03
+    num_samples: int = 10
+    optimizer: optax.GradientTransformation | None = None
+    passes_gradient: ClassVar[bool] = True
+
+    def __check_init__(self):
+        positive(self, "num_steps", "last", "num_samples", "learning_rate")
+        if self.last > self.num_steps:
+            raise InputError(f"last is {self.last}, more than the {self.num_steps} steps there are.")
+
+    def solve(self, problem, learned, psi, key):
+        optimizer = self.optimizer or default_optimizer(self.learning_rate)
+        keys = jax.random.split(key, self.num_steps)
+        first, last = keys[: self.num_steps - self.last], keys[self.num_steps - self.last :]
+        psi = jax.lax.stop_gradient(psi)
+        if self.last < self.num_steps:
+            still = jax.lax.stop_gradient(learned)
+            psi, _ = unroll(problem, still, psi, optimizer, first, self.num_samples)
+            psi = jax.lax.stop_gradient(psi)
+        psi, norm = unroll(problem, learned, psi, optimizer, last, self.num_samples)
+        return psi, InnerInfo(norm, jnp.asarray(self.num_steps), jnp.asarray(True))

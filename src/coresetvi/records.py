@@ -1,0 +1,104 @@
+"""A folder that keeps one small file a finished fit of a comparison, so that it can stop and go on.
+
+A file is whole or absent, and carries a fingerprint of all that its record depends on: a record is used again
+only where it would come out the same.
+"""
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import InputError
+from .storage import checksum, from_json, to_json, write_file
+
+FOLDER = "records"
+TABLE, PICTURE = "comparison.csv", "comparison.png"
+# <method>-<size>-<key>.json: other files in the folder are not ours.
+FILE_NAME = re.compile(r"[a-z0-9-]+-(\d+|all)-\d+\.json")
+# Parts of a fingerprint, and what to say where one differs; the first three are the same for all records.
+COMMON = {"data": "other data", "model": "another model", "version": "another version of coresetvi"}
+PARTS = COMMON | {"construction": "other settings of the method", "steps": "another number of steps"}
+
+Record = dict[str, Any]
+Fingerprint = dict[str, Any]
+
+
+def open_records(
+    folder: Any, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False
+) -> dict[str, Record]:
+    """What the folder knows already of the `wanted` records, by name; with `overwrite` it forgets all.
+
+    Refuses a folder that holds records of another comparison, or files that are none of ours.
+    """
+    folder = Path(folder)
+    place = folder / FOLDER
+    for part in (place, *place.absolute().parents):
+        if part.exists() and not part.is_dir():
+            raise InputError(f"{folder} cannot be used because {part} is a file; choose another --out")
+    files = sorted(file for file in place.glob("*.json") if FILE_NAME.fullmatch(file.name))
+    mine = [name for name in (TABLE, PICTURE) if (folder / name).exists()]
+    if mine and not files and not overwrite:
+        raise InputError(
+            f"{folder / mine[0]} exists, but no records that it was made from; "
+            "choose another --out or pass --overwrite"
+        )
+    try:
+        if overwrite:
+            for file in files:
+                file.unlink()
+            files = []
+        kept = {file.stem: read_record(file, wanted) for file in files}
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    return {name: kept[name] for name in wanted if name in kept}
+
+
+def read_record(file: Path, wanted: Mapping[str, Fingerprint]) -> Record:
+    """The record in a file, refused if it is damaged or belongs to something else than what is `wanted`."""
+    try:
+        document = json.loads(file.read_bytes().decode("utf-8"))
+        content = {name: document[name] for name in ("fingerprint", "record")}
+        if document["sha256"] != checksum(content):
+            raise ValueError("its checksum does not match")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        reason = "it is no whole record" if isinstance(error, KeyError | TypeError) else error
+        raise InputError(
+            f"{file} cannot be read ({reason}); delete it, or start anew with --overwrite"
+        ) from error
+    found, record = content["fingerprint"], from_json(content["record"])
+    # One folder, one comparison: records that are not asked for now must be of the same data and model too.
+    expected = wanted.get(file.stem)
+    parts = COMMON if expected is None else PARTS
+    expected = next(iter(wanted.values())) if expected is None else expected
+    for part, words in parts.items():
+        if found.get(part) != to_json(expected[part], part):
+            raise InputError(f"{file} is of {words}; choose another --out or start anew with --overwrite")
+    return record
+
+
+def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Record) -> None:
+    """Write the record of that name, whole or not at all."""
+    content = {
+        "fingerprint": to_json(fingerprint, "fingerprint"),
+        "record": to_json(record, "record"),
+    }
+    text = json.dumps(content | {"sha256": checksum(content)}, indent=2, allow_nan=False) + "\n"
+    file = Path(folder) / FOLDER / f"{name}.json"
+    staging = file.with_name(f".{name}.part")
+    try:
+        write_file(staging, text.encode("utf-8"))
+        os.replace(staging, file)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            staging.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be written ({error.strerror or error}); choose another --out")
