@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coresetvi.artefact import provenance
 
-from . import quality, speed
+from . import constructions, quality, speed
 from .report import write_report
 
 FOLDER = Path(__file__).parent
@@ -17,6 +17,10 @@ PARTS = {
     "mean_field": quality.mean_field,
     "exact": quality.exact,
     "halfmoon": quality.halfmoon,
+    "constructions": constructions.run,
+    "additions": constructions.paper_settings,
+    "continual": constructions.continual,
+    "pruning": constructions.pruning,
 }
 
 

@@ -2,12 +2,22 @@
 
 from pathlib import Path
 
-import numpy as np
+from . import construction_report as more
+from .tables import grouped, spread, table
 
 
 def write_report(results: dict, path: Path) -> None:
     """Write the page; parts that were never run are left out."""
-    writers = {"speed": speed, "mean_field": mean_field, "exact": exact, "halfmoon": halfmoon}
+    writers = {
+        "speed": speed,
+        "mean_field": mean_field,
+        "exact": exact,
+        "halfmoon": halfmoon,
+        "constructions": more.constructions,
+        "additions": more.paper_settings,
+        "continual": more.continual,
+        "pruning": more.pruning,
+    }
     lines = [
         "# Performance",
         "",
@@ -25,25 +35,6 @@ def write_report(results: dict, path: Path) -> None:
                 f"jax {made['jax']}, {made['timestamp'][:10]}."
             )
     path.write_text("\n".join(lines) + "\n")
-
-
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """A Markdown table."""
-    return ["| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]]
-
-
-def spread(values) -> str:
-    """Mean ± standard error over keys."""
-    values = np.asarray(values, float)
-    return f"{values.mean():.4g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
-
-
-def grouped(rows: list[dict], *names: str) -> list[tuple[tuple, list[dict]]]:
-    """Rows that agree in `names`, in order of first appearance."""
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        groups.setdefault(tuple(row[name] for name in names), []).append(row)
-    return list(groups.items())
 
 
 def speed(result: dict) -> list[str]:

@@ -32,6 +32,7 @@ FLOORS = [
     "importance",
     "objectives",
     "weights",
+    "spread",
     "coreset",
     "likelihood_sums",
     "projections",

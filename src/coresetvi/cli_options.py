@@ -27,7 +27,7 @@ Classes = Annotated[int | None, typer.Option(min=0, help="How many; 0 makes an m
 MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"How; one of these. {METHOD_LIST}.")]
 MethodNames = Annotated[str, typer.Option(metavar="NAME,NAME", help=f"Some of these. {METHOD_LIST}.")]
 Learn = Annotated[str | None, typer.Option(help="What to learn: x, y, weights, total; joined by commas.")]
-Init = Annotated[str | None, typer.Option(metavar="subset|noise", help="Where the points start.")]
+Init = Annotated[str | None, typer.Option(metavar="subset|spread|noise", help="Where the points start.")]
 FamilyName = Annotated[str, typer.Option(metavar="|".join(FAMILIES), help="Posterior's shape.")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows a step; default all, while cheap.")]
 

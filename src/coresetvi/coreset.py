@@ -16,10 +16,11 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .data import Dataset
 from .errors import InputError
+from .spread import spread_rows
 from .weights import WeightMap
 
 LEARNABLE = ("x", "y", "weights", "total")
-STARTS = ("subset", "noise")
+STARTS = ("subset", "spread", "noise")
 # Hard labels start as soft ones with this log-odds: 98 % certain of two classes, still with a slope to learn.
 LABEL_LOGIT = 4.0
 
@@ -101,15 +102,17 @@ def start_leaves(
     if start not in STARTS:
         raise InputError(f"init must be one of {', '.join(STARTS)}, not {start!r}.")
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    if start == "subset":
-        rows = stratified_rows(data, size, frame, generator)
-        chosen = data.take(rows)
-        x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
-        y, indices = chosen.y, chosen.indices
-    else:
+    if start == "noise":
         x = generator.standard_normal((size, *data.x.shape[1:]))
-        y, indices = even_labels(data, size, frame.num_classes), None
-    return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), indices
+        y = even_labels(data, size, frame.num_classes)
+        return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), None
+    rows = stratified_rows(data, size, frame, generator)
+    if start == "spread":
+        return given_leaves(frame, spread_rows(data, rows))
+    chosen = data.take(rows)
+    weights = start_weights(data, chosen.y, frame.num_classes, size)
+    x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
+    return raw_leaves(frame, x, chosen.y, weights, 0.0), chosen.indices
 
 
 def given_leaves(frame: Frame, coreset: Dataset) -> tuple[Leaves, Array | None]:

@@ -19,8 +19,12 @@ from .errors import InputError
 from .fit import fit, one_key
 from .fitted import Fit
 from .models.base import Model
+from .outer import Adam
+from .spread import spread_rows
 
 REPLAYS = ("weighted", "samples")
+# Learning rate of points that must not stray from where the data were, in standardised units.
+SMALL_STEPS = 0.01
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +73,7 @@ class Continual:
         model = self._make_model(num_classes)
         stage_key = jax.random.fold_in(self._key, num_classes)
         fit_key, replay_key, points_key = jax.random.split(stage_key, 3)
-        data, initial = task, None
+        data = task
         if self.coreset is not None:
             if self.coreset.x.shape[1:] != task.x.shape[1:]:
                 raise InputError(
@@ -77,7 +81,8 @@ class Continual:
                     f"{self.coreset.x.shape[1:]}; give every task the same columns."
                 )
             data = merge([self._stand_in(replay_key), task])
-            initial = self._grown(task, size - len(self.coreset), num_classes, points_key)
+        before = 0 if self.coreset is None else len(self.coreset)
+        initial = self._grown(task, size - before, num_classes, points_key)
         fitted = fit(
             with_size(self._construction, size),
             model,
@@ -106,10 +111,10 @@ class Continual:
             )
         expected = np.arange(self.num_classes, self.num_classes + new.size)
         if not np.array_equal(new, expected):
-            wrong = new[new != expected][0]
+            first = int(np.argmax(new != expected))
             raise InputError(
-                f"The task has the label {wrong:g}, which the model does not know: the next new class must "
-                f"be {self.num_classes}; number classes in the order in which they arrive."
+                f"The task has the label {new[first]:g}, which the model does not know: the next new class "
+                f"must be {expected[first]}; number classes in the order in which they arrive."
             )
         return self.num_classes + new.size
 
@@ -120,9 +125,12 @@ class Continual:
                 f"budget is {size}, but the coreset has {before} points already and must grow; "
                 "budget counts all of its points after the update."
             )
-        if size - before > int(np.count_nonzero(np.asarray(task.weights))):
+        new = np.asarray(task.y) >= self.num_classes
+        available = int(np.count_nonzero(new & (np.asarray(task.weights) > 0)))
+        if size - before > available:
             raise InputError(
-                f"budget asks for {size - before} new points, but the task has only {len(task)} rows."
+                f"budget asks for {size - before} new points, but the task has only {available} rows of new "
+                "classes; choose a smaller budget."
             )
         return size
 
@@ -139,20 +147,24 @@ class Continual:
         return eqx.tree_at(lambda data: data.weights, points, jnp.asarray(counts, points.weights.dtype))
 
     def _grown(self, task: Dataset, number: int, num_classes: int, key: PRNGKeyArray) -> Dataset:
-        """The coreset and `number` rows of the new classes, which weigh what the task weighs."""
-        assert self.coreset is not None and task.y is not None
+        """The coreset so far and `number` rows of the new classes, which weigh what the task weighs."""
+        assert task.y is not None
         generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-        labels, weights = np.asarray(task.y), np.asarray(task.weights, np.float64)
-        classes = range(self.num_classes, num_classes)
-        members = [np.flatnonzero((labels == label) & (weights > 0)) for label in classes]
+        labels, weights = np.asarray(task.y), np.asarray(task.weights)
+        members = [
+            np.flatnonzero((labels == label) & (weights > 0))
+            for label in range(self.num_classes, num_classes)
+        ]
         counts = np.array([len(rows) for rows in members])
-        rows = np.concatenate(
-            [
-                generator.choice(rows, share, replace=False)
-                for rows, share in zip(members, allocate(number, counts.astype(float), counts), strict=True)
-            ]
-        )
-        new = Dataset(task.x[rows], task.y[rows], np.full(number, weights.sum() / number))
+        shares = allocate(number, np.ones(len(members)), counts)
+        rows = [
+            generator.choice(each, share, replace=False) for each, share in zip(members, shares, strict=True)
+        ]
+        new = spread_rows(task, np.concatenate(rows))
+        factor = float(task.total_weight) / float(new.total_weight)
+        new = Dataset(new.x, new.y, new.weights * factor)
+        if self.coreset is None:
+            return new
         old = Dataset(self.coreset.x, self.coreset.y, self.coreset.weights)
         if old.y is not None and old.y.ndim == 2:
             padded = jnp.pad(old.y, ((0, 0), (0, num_classes - old.y.shape[1])))
@@ -161,7 +173,10 @@ class Continual:
         return concatenate(old, new)
 
     def _stage(self, fitted: Fit, task: Dataset) -> Stage:
-        accuracy = tuple(fitted.evaluate(test)["accuracy"] for test in self._tests)
+        quality = fitted.reliability()
+        # Importance weights that rest on a few draws do more harm than good.
+        correct = quality["khat"] <= quality["khat_threshold"]
+        accuracy = tuple(fitted.evaluate(test, correct=correct)["accuracy"] for test in self._tests)
         past = [stage.accuracy for stage in self.history]
         best = [max([one[k] for one in past if k < len(one)] + [now]) for k, now in enumerate(accuracy)]
         return Stage(
@@ -190,8 +205,10 @@ def continual(
 
     At every update the coreset takes the place of all earlier rows, as a weighted data set or, with
     `replay="samples"`, as draws from it as many as there were rows; it grows by points of the new classes; r
-    starts afresh; and the model is made anew for the classes there are. `model` is one whose `num_classes`
-    can be set, or a function from the number of classes to a model. `coreset` goes on from an earlier one.
+    starts afresh; and the model is made anew for the classes there are. What `construction` leaves open is
+    chosen with care: points and weights are learned in small steps, their total stays what it stands for.
+    `model` is one whose `num_classes` can be set, or a function from the number of classes to a model.
+    `coreset` goes on from an earlier one.
 
     >>> import coresetvi as cvi
     >>> train, _ = cvi.datasets.four_class(n=80)
@@ -209,7 +226,20 @@ def continual(
         raise InputError(f"replay must be one of {', '.join(REPLAYS)}, not {replay!r}.")
     if coreset is not None:
         instance("coreset", coreset, Dataset, "a weighted Dataset such as fit.coreset")
-    return Continual(construction, model_maker(model), one_key(key), replay, num_steps, progress, coreset)
+    parts = (careful(construction), model_maker(model), one_key(key), replay, num_steps, progress, coreset)
+    return Continual(*parts)
+
+
+def careful(construction: Any) -> Any:
+    """The construction with what it left open chosen so that points keep saying where the rows were.
+
+    A later class needs that. Points that go far to mark today's boundary, or whose total weight is learned,
+    tell today's posterior as well with less weight, but tomorrow's boundary lies elsewhere.
+    """
+    learnable = construction.weights.learnable
+    learn = construction.learn or frozenset({"x", "weights"} if learnable else {"x"})
+    optimizer = construction.optimizer or Adam(learning_rate=SMALL_STEPS)
+    return dataclasses.replace(construction, learn=learn, optimizer=optimizer)
 
 
 def model_maker(model: Any) -> Callable[[int], Any]:

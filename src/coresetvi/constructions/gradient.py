@@ -63,8 +63,8 @@ class BBPSVI(Construction):
     """Black-box pseudocoreset variational inference (§3 of the paper).
 
     `size` points; everything else has a default that suits the problem. `learn` is any subset of
-    {"x", "y", "weights", "total"}; `init` is "subset" (random rows, every class represented) or "noise"
-    (around the data mean, labels split evenly).
+    {"x", "y", "weights", "total"}; `init` is "subset" (random rows, every class represented), "spread" (rows
+    near the centres of clusters) or "noise" (around the data mean, labels split evenly).
 
     >>> BBPSVI(size=20, learn={"weights", "x"}).learn == {"x", "weights"}
     True
@@ -202,7 +202,7 @@ class BBPSVI(Construction):
         if initial is None:
             leaves, indices = start_leaves(frame, data, self.size, self.init, points_key)
         else:
-            check_initial(initial, data, self.size)
+            check_initial(initial, problem, self.size)
             leaves, indices = given_leaves(frame, initial)
         psi = start_family(problem.family, model, frame.build(leaves), theta_key)
         learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
@@ -285,16 +285,26 @@ class BBPSVI(Construction):
         return problem.frame.build({**state.frozen, **state.learned}, indices), state.psi
 
 
-def check_initial(initial: Dataset, data: Dataset, size: int) -> None:
-    """Points to start from must be as many as the coreset has, and of the data's shape."""
+def check_initial(initial: Dataset, problem: CoresetProblem, size: int) -> None:
+    """Points to start from must be as many as the coreset has, and of the data's kind."""
+    data, num_classes = problem.data, problem.model.num_classes
     if len(initial) != size:
         raise InputError(f"initial has {len(initial)} points, but size is {size}; make them equal.")
     if initial.x.shape[1:] != data.x.shape[1:]:
         raise InputError(
             f"initial has points of shape {initial.x.shape[1:]}, but the data's rows have {data.x.shape[1:]}."
         )
+    if initial.columns and data.columns and initial.columns != data.columns:
+        raise InputError(f"initial has the columns {initial.columns}, but the data have {data.columns}.")
     if (initial.y is None) != (data.y is None):
         raise InputError("Only one of initial and the data has labels; give both or neither.")
+    if initial.y is not None and initial.y.ndim == 2 and num_classes is not None:
+        if initial.y.shape[1] != num_classes:
+            raise InputError(
+                f"initial has labels over {initial.y.shape[1]} classes, but the model has {num_classes}."
+            )
+    else:
+        problem.model.check(initial, fitting=False)
 
 
 def names_of(learn: Any) -> frozenset[str]:

@@ -252,6 +252,6 @@ def SparseVI(size: int, *, inner: Inner | None = None, **options: Any) -> Greedy
     Markov chains instead. Takes what `GreedyBBSparseVI` takes.
 
     >>> SparseVI(20).inner
-    Laplace(tolerance=0.01, max_steps=50)
+    Laplace()
     """
     return GreedyBBSparseVI(size, inner=Laplace() if inner is None else inner, **options)

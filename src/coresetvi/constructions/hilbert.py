@@ -55,7 +55,6 @@ class GIGA(HilbertCoreset):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int | None = None
-    batch_size: int | None = None
     num_projections: int = 500
     algorithm: ClassVar[Callable] = staticmethod(hilbert.giga)
 
@@ -68,7 +67,6 @@ class FrankWolfe(HilbertCoreset):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int | None = None
-    batch_size: int | None = None
     num_projections: int = 500
     algorithm: ClassVar[Callable] = staticmethod(hilbert.frank_wolfe)
 
@@ -81,7 +79,6 @@ class ImportanceSampling(HilbertCoreset):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int | None = None
-    batch_size: int | None = None
     num_projections: int = 500
     algorithm: ClassVar[Callable] = staticmethod(hilbert.importance_sampling)
 
@@ -94,7 +91,6 @@ class HardThresholding(HilbertCoreset):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int | None = None
-    batch_size: int | None = None
     num_projections: int = 500
     algorithm: ClassVar[Callable] = staticmethod(hilbert.hard_thresholding)
 

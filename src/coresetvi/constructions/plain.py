@@ -69,8 +69,8 @@ class PlainInference(Construction):
 class PlainVI(PlainInference):
     """Variational inference (Eq. 2) by Adam in the family's tangent coordinates, from a Newton solution.
 
-    Subclasses have the fields `family`, `learning_rate`, `num_samples` and `batch_size`; declared here, they
-    would come before `size` where arguments are counted.
+    Subclasses have the fields `family`, `learning_rate` and `num_samples`; declared here, they would come
+    before `size` where arguments are counted.
     """
 
     def __check_init__(self: Any):
@@ -81,6 +81,11 @@ class PlainVI(PlainInference):
     @property
     def default_steps(self):
         return MOST_STEPS
+
+    @property
+    def rows_a_step(self) -> int:
+        """How many rows a step looks at, at most."""
+        return BATCH_ROWS
 
     def schedule(self, num_steps):
         return fixed_schedule(num_steps) if num_steps else open_schedule(MOST_STEPS, FIRST_LOOK)
@@ -103,7 +108,7 @@ class PlainVI(PlainInference):
     def step(self: Any, problem, state, index, scale, key):
         model, family, points = problem.model, problem.family, self.points(problem, state)
         batch_key, noise_key = jax.random.split(key)
-        batch = points.batch(batch_key, min(self.batch_size or BATCH_ROWS, len(points)))
+        batch = points.batch(batch_key, min(self.rows_a_step, len(points)))
         factor = len(points) / len(batch)
 
         def loss_of(tangent):

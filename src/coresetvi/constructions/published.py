@@ -28,7 +28,7 @@ def QuasiNewton(size: int, *, learn: Any = None, inner: Inner | None = None, **o
     `inner=Mcmc()`, by Markov chains.
 
     >>> QuasiNewton(20).inner
-    Laplace(tolerance=0.01, max_steps=50)
+    Laplace()
     """
     learn = frozenset({"weights"}) if learn is None else names_of(learn)
     learn = real_points_only("QuasiNewton", learn, options)
@@ -43,7 +43,7 @@ def PSVI(size: int, *, inner: Inner | None = None, **options: Any) -> BBPSVI:
     chains with `inner=Mcmc()`. Takes what `BBPSVI` takes.
 
     >>> PSVI(20).inner
-    Laplace(tolerance=0.01, max_steps=50)
+    Laplace()
     """
     return BBPSVI(size, inner=Laplace() if inner is None else inner, **options)
 
@@ -55,6 +55,8 @@ def real_points_only(name: str, learn: frozenset[str], options: dict[str, Any]) 
             f"{name} keeps its points where the data are and cannot learn {moving[0]!r}; "
             "use BBPSVI or PSVI for that."
         )
-    if options.get("init", "subset") != "subset":
-        raise InputError(f'{name} consists of rows of the data; init must be "subset", or use BBPSVI.')
+    if options.get("init") == "noise":
+        raise InputError(
+            f'{name} consists of rows of the data; init must be "subset" or "spread", or use BBPSVI.'
+        )
     return learn

@@ -9,7 +9,7 @@ from ..data import Dataset
 from ..families import Family
 from ..weights import Fixed
 from .base import Problem
-from .plain import PlainLaplace, PlainVI
+from .plain import BATCH_ROWS, PlainLaplace, PlainVI
 
 
 @register
@@ -28,6 +28,10 @@ class FullVI(PlainVI):
         if self.batch_size is not None:
             whole_number("batch_size", self.batch_size)
 
+    @property
+    def rows_a_step(self):
+        return self.batch_size or BATCH_ROWS
+
     def choose(self, problem, key):
         return None
 
@@ -40,7 +44,6 @@ class RandomSubset(PlainVI):
     family: Family | None = None
     learning_rate: float = 0.05
     num_samples: int | None = None
-    batch_size: int | None = None
 
     def __check_init__(self):
         whole_number("size", self.size)

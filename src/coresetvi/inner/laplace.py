@@ -78,7 +78,7 @@ class Mcmc(Inner):
     """
 
     solver: Inner = Laplace()
-    num_steps: int = 10
+    num_steps: int = 20
     passes_gradient: ClassVar[bool] = False
     exact_draws: ClassVar[bool] = True
 

@@ -1,0 +1,22 @@
+"""Markdown tables of numbers over keys."""
+
+import numpy as np
+
+
+def table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A Markdown table."""
+    return ["| " + " | ".join(cells) + " |" for cells in [header, ["---"] * len(header), *rows]]
+
+
+def spread(values) -> str:
+    """Mean ± standard error over keys."""
+    values = np.asarray(values, float)
+    return f"{values.mean():.4g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
+
+
+def grouped(rows: list[dict], *names: str) -> list[tuple[tuple, list[dict]]]:
+    """Rows that agree in `names`, in order of first appearance."""
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[name] for name in names), []).append(row)
+    return list(groups.items())
