@@ -104,6 +104,7 @@ def continual(rows: list[dict]) -> list[str]:
 def pruning(rows: list[dict]) -> list[str]:
     body = [
         [
+            init,
             str(size),
             spread([100 * row["full_accuracy"] for row in group]),
             spread([100 * row["accuracy"] for row in group]),
@@ -111,7 +112,7 @@ def pruning(rows: list[dict]) -> list[str]:
             spread([100 * row["uncorrected_accuracy"] for row in group]),
             f"{max(row['seconds'] for row in group):.1f}",
         ]
-        for (size,), group in grouped(rows, "size")
+        for (init, size), group in grouped(rows, "init", "size")
     ]
     header = [
         "M",
@@ -121,4 +122,11 @@ def pruning(rows: list[dict]) -> list[str]:
         "without importance weights, %",
         "slowest, s",
     ]
-    return ["## Pruning, half-moon, 250 to 100 to 20 rows", "", *table(header, body)]
+    return [
+        "## Pruning, half-moon, 250 to 100 to 20 rows",
+        "",
+        "`BBSparseVI(250, init=...)`; *subset* draws points by their weights as Alg. 5 does, *spread* moves",
+        "what was drawn to the centres of clusters.",
+        "",
+        *table(header, body),
+    ]

@@ -174,16 +174,19 @@ def pruning() -> list[dict[str, object]]:
     rows = []
     for key in KEYS:
         full = cvi.fit(cvi.FullVI(), model, train, key=key).evaluate(test)["accuracy"]
-        last = cvi.prune(cvi.BBSparseVI(250), model, train, sizes=(250, 100, 20), key=key)
-        for stage in (*last.earlier, last):
-            rows.append(
-                {
-                    "size": len(stage.coreset),
-                    "key": key,
-                    "full_accuracy": full,
-                    "accuracy": stage.evaluate(test)["accuracy"],
-                    "uncorrected_accuracy": stage.evaluate(test, correct=False)["accuracy"],
-                    "seconds": stage.seconds["run"],
-                }
-            )
+        for init in ("spread", "subset"):
+            construction = cvi.BBSparseVI(250, init=init)
+            last = cvi.prune(construction, model, train, sizes=(250, 100, 20), key=key)
+            for stage in (*last.earlier, last):
+                rows.append(
+                    {
+                        "init": init,
+                        "size": len(stage.coreset),
+                        "key": key,
+                        "full_accuracy": full,
+                        "accuracy": stage.evaluate(test)["accuracy"],
+                        "uncorrected_accuracy": stage.evaluate(test, correct=False)["accuracy"],
+                        "seconds": stage.seconds["run"],
+                    }
+                )
     return rows

@@ -94,12 +94,23 @@ def test_points_are_kept_as_often_as_their_weights_say():
         assert inclusion.sum() == pytest.approx(size)
         counts = np.zeros(3)
         for key in keys:
-            kept = drivers.draw_points(coreset, size, 20.0, key)
-            counts[np.asarray(kept.indices) - 7] += 1
+            rows = drivers.draw_points(coreset, size, key)
+            counts[rows] += 1
         assert counts.sum() == number * size
+        kept = drivers.start_points(coreset, rows, 20.0, spread=False)
+        np.testing.assert_array_equal(kept.indices, rows + 7)
         np.testing.assert_array_equal(kept.weights, np.float32(20.0 / size))
         error = np.sqrt(inclusion * (1.0 - inclusion) / number)
         assert np.all(np.abs(counts / number - inclusion) < MAX_Z * error)
+
+
+def test_spread_points_stand_for_the_clusters_of_the_coreset():
+    x = np.array([[0.0], [0.1], [0.2], [9.0], [9.1]])
+    coreset = Dataset(x, [0, 0, 0, 0, 0], [1.0, 1.0, 2.0, 3.0, 3.0], indices=[3, 4, 5, 6, 7])
+    kept = drivers.start_points(coreset, np.array([0, 3]), 100.0, spread=True)
+    assert set(np.asarray(kept.indices).tolist()) <= {3, 4, 5, 6, 7}
+    np.testing.assert_allclose(kept.weights, [40.0, 60.0], rtol=1e-6)
+    assert float(kept.x[0, 0]) < 1.0 < float(kept.x[1, 0])
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,7 @@ FLOORS = [
     "schedule",
     "progress",
     "checkpoint",
+    "compilation",
     "constructions.base",
     "constructions.gradient",
     "constructions.published",
@@ -86,6 +87,7 @@ ONLY = {
     "fit": {
         "checkpoint",
         "checks",
+        "compilation",
         "constructions.base",
         "data",
         "errors",

@@ -17,6 +17,7 @@ from .errors import InputError
 from .fit import fit, one_key
 from .fitted import Fit
 from .models.base import Model
+from .spread import spread_rows
 
 
 def prune(
@@ -33,9 +34,11 @@ def prune(
 
     `sizes` are the sizes of the stages, in decreasing order; the size of `construction` is not used. The
     points of the next stage are drawn without replacement from the multinomial that the weights make, so that
-    no slot is spent on a point twice, and start with equal weights that add up to the data's. Returns the
-    last fit, which has the others in `Fit.earlier`. With points that are rows of the data, as those of
-    `BBSparseVI`, `coreset.indices` are row numbers of `data` at every stage.
+    no slot is spent on a point twice, and start with equal weights that add up to the data's. A draw may miss
+    a part of the data that matters: with `init="spread"` in the construction, drawn points move to the
+    nearest centres of clusters of the coreset and weigh what those weigh. Returns the last fit, which has the
+    others in `Fit.earlier`. With points that are rows of the data, as those of `BBSparseVI`,
+    `coreset.indices` are row numbers of `data` at every stage.
 
     >>> import coresetvi as cvi
     >>> train, _ = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -67,7 +70,9 @@ def prune(
         if stage.result in ("interrupted", "non_finite"):
             break
         if number + 1 < len(sizes):
-            initial = draw_points(stage.coreset, sizes[number + 1], float(data.total_weight), draw_key)
+            rows = draw_points(stage.coreset, sizes[number + 1], draw_key)
+            spread = getattr(construction, "init", None) == "spread"
+            initial = start_points(stage.coreset, rows, float(data.total_weight), spread)
     return dataclasses.replace(stages[-1], earlier=tuple(stages[:-1]))
 
 
@@ -89,19 +94,27 @@ def with_size(construction: Construction, size: int) -> Any:
     return dataclasses.replace(construction, size=size)  # pyright: ignore[reportCallIssue]
 
 
-def draw_points(coreset: Dataset, size: int, total: float, key: PRNGKeyArray) -> Dataset:
-    """`size` of the points, drawn by their weights without replacement, now weighing alike."""
+def draw_points(coreset: Dataset, size: int, key: PRNGKeyArray) -> np.ndarray:
+    """`size` of the points' numbers, drawn by their weights without replacement."""
     generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
     weights = np.asarray(coreset.weights, np.float64)
     # Adding a Gumbel number to log-weights and keeping the largest draws one by one from what is left. Points
     # of no weight come last, in random order.
     scores = np.log(np.maximum(weights, np.finfo(float).tiny)) + generator.gumbel(size=len(weights))
-    rows = np.sort(np.argsort(-scores)[:size])
-    kept = coreset.take(rows)
+    return np.sort(np.argsort(-scores)[:size])
+
+
+def start_points(coreset: Dataset, rows: np.ndarray, total: float, spread: bool) -> Dataset:
+    """The drawn points, weighing alike, or points near them that stand for clusters and weigh as these do."""
+    if spread and (coreset.y is None or coreset.y.ndim == 1):
+        kept = spread_rows(coreset, rows)
+        weights = np.asarray(kept.weights) * (total / float(kept.total_weight))
+    else:
+        kept, weights = coreset.take(rows), np.full(len(rows), total / len(rows))
     return Dataset(
         kept.x,
         kept.y,
-        np.full(size, total / size),
+        weights,
         columns=kept.columns,
         target=kept.target,
         indices=None if coreset.indices is None else kept.indices,

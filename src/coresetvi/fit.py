@@ -16,6 +16,7 @@ from jaxtyping import Array, Key, PRNGKeyArray
 
 from .checkpoint import Checkpoint
 from .checks import instance, short, whole_number
+from .compilation import make_room
 from .constructions.base import Construction
 from .data import Dataset
 from .errors import InputError, NonFiniteError
@@ -57,6 +58,7 @@ def fit(
     ((8, 2), 'finished')
     """
     check_arguments(construction, model, data, initial, num_steps, num_trials)
+    make_room()
     root = one_key(key)
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
     data = model.check(data)
@@ -206,6 +208,8 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
             schedule = decide(schedule, history["loss"], history["kl"])
             bar.update(len(history), schedule.end, history)
             saved.keep(run, history, schedule, seconds)
+        if result == "finished" and not schedule.decided:
+            result = "step_limit"
     except KeyboardInterrupt:
         result = "interrupted"
         # Between two lines above, the history may be ahead of the state: the state decides.

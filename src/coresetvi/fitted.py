@@ -30,6 +30,8 @@ EXPLANATIONS = {
     "interrupted": "The fit was interrupted; this is the state it had reached.",
     "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
     "Try a smaller learning rate, more samples or a tighter prior.",
+    "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
+    "pass a larger num_steps (--steps) to go on.",
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
 }
@@ -40,8 +42,8 @@ class Fit:
     """A coreset, the posterior r fitted to it, and how they came about.
 
     `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
-    name, `result` one of finished | interrupted | non_finite | inner_not_converged, `seconds` the time to
-    compile and to run, `about` provenance, `extra` whatever `save` was told to remember.
+    name, `result` one of finished | step_limit | interrupted | non_finite | inner_not_converged, `seconds`
+    the time to compile and to run, `about` provenance, `extra` whatever `save` was told to remember.
     """
 
     coreset: Coreset
@@ -65,7 +67,7 @@ class Fit:
         records = history.trial(trial)
         if len(history) and not np.isfinite(records["loss"][-1]):
             result = "non_finite"
-        elif result == "finished" and not np.any(records["accepted"][-20:]):
+        elif result in ("finished", "step_limit") and not np.any(records["accepted"][-20:]):
             result = "inner_not_converged"
         coreset, psi = construction.extract(problem, run.trial(trial))
         about = {
@@ -84,7 +86,9 @@ class Fit:
         broken = np.flatnonzero(~np.isfinite(losses))
         norms = self.history.get("inner_gradient_norm", np.zeros(0))
         return EXPLANATIONS[self.result].format(
-            step=int(broken[0]) if broken.size else 0, norm=norms[-1] if norms.size else np.nan
+            step=int(broken[0]) if broken.size else 0,
+            steps=losses.size,
+            norm=norms[-1] if norms.size else np.nan,
         )
 
     def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
