@@ -320,6 +320,23 @@ def test_noise_drawn_ahead_or_step_by_step_is_the_same_noise(monkeypatch):
     np.testing.assert_allclose(*solutions, rtol=1e-12)
 
 
+@double
+def test_steps_kept_or_recomputed_have_the_same_hypergradient(monkeypatch):
+    case = case_of("logistic", MeanField())
+    part = Unrolled(num_steps=4, num_samples=6)
+    gradients, programs = [], []
+    for most in (2**25, 0):
+        monkeypatch.setattr(coresetvi.inner.unrolled, "MAX_BYTES_KEPT", most)
+
+        def far(learned):
+            return jnp.sum(part.solve(case.problem, learned, start_of(case), KEY)[0]["mean"] ** 2)
+
+        programs.append(str(jax.make_jaxpr(jax.grad(far))(case.learned)))
+        gradients.append(flat(jax.jit(jax.grad(far))(case.learned)))
+    assert ["checkpoint" in program or "remat" in program for program in programs] == [False, True]
+    np.testing.assert_allclose(*gradients, rtol=1e-10)
+
+
 # A solve that failed
 
 

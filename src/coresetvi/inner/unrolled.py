@@ -15,10 +15,12 @@ from ..newton import flat_zero
 from .base import Inner, InnerInfo
 
 MAX_NUMBERS_AHEAD = 2**22
+# Steps that keep more than this together for the backward pass are recomputed there: half as long again.
+MAX_BYTES_KEPT = 2**25
 
 
 def unroll(problem, learned, psi, optimizer, keys, num_samples):
-    """Optimiser steps from `psi`, one key each; every step is recomputed in the backward pass."""
+    """Optimiser steps from `psi`, one key each; recomputed in the backward pass if they are large to keep."""
     draw = functools.partial(problem.noise, num_samples=num_samples)
     # Drawing all the noise at once is much faster for small problems, and too large for big networks.
     ahead = len(keys) * num_samples * problem.dim <= MAX_NUMBERS_AHEAD
@@ -28,7 +30,6 @@ def unroll(problem, learned, psi, optimizer, keys, num_samples):
         moved = problem.family.move(psi, unravel(tangent))
         return problem.loss(moved, learned, noise)
 
-    @jax.checkpoint
     def step(carry, key_or_noise):
         tangent, opt_state = carry
         gradient = jax.grad(value)(tangent, key_or_noise if ahead else draw(key_or_noise))
@@ -37,8 +38,17 @@ def unroll(problem, learned, psi, optimizer, keys, num_samples):
 
     zero = flat_zero(problem.family, psi)
     each = jax.vmap(draw)(keys) if ahead else keys
-    (tangent, _), norms = jax.lax.scan(step, (zero, optimizer.init(zero)), each)
+    carry = (zero, optimizer.init(zero))
+    if len(keys) * bytes_kept(step, carry, each[0]) > MAX_BYTES_KEPT:
+        step = jax.checkpoint(step)
+    (tangent, _), norms = jax.lax.scan(step, carry, each)
     return problem.family.move(psi, unravel(tangent)), norms[-1]
+
+
+def bytes_kept(step, carry, given) -> int:
+    """Memory that one step takes until the backward pass has been there, without running it."""
+    shapes = jax.eval_shape(lambda carry: jax.vjp(lambda start: step(start, given), carry)[1], carry)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
 
 
 def default_optimizer(learning_rate: float) -> optax.GradientTransformation:
@@ -55,8 +65,8 @@ class Unrolled(Inner):
 
     Steps are taken in the family's tangent coordinates, so `learning_rate` is in posterior standard
     deviations. psi is warm-started from the previous outer step; with `restart_every=k` it goes back to where
-    the fit began every k outer steps. Memory does not grow with the model's activations: each step is
-    recomputed on the way back.
+    the fit began every k outer steps. Memory does not grow with the model's activations: steps that are too
+    large to keep are recomputed on the way back.
     """
 
     num_steps: int = 100
