@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coresetvi.artefact import provenance
 
-from . import constructions, quality, speed
+from . import constructions, early_stopping, quality, speed
 from .report import write_report
 
 FOLDER = Path(__file__).parent
@@ -18,6 +18,7 @@ PARTS = {
     "exact": quality.exact,
     "halfmoon": quality.halfmoon,
     "constructions": constructions.run,
+    "early_stopping": early_stopping.run,
     "additions": constructions.paper_settings,
     "continual": constructions.continual,
     "pruning": constructions.pruning,

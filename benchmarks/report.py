@@ -14,6 +14,7 @@ def write_report(results: dict, path: Path) -> None:
         "exact": exact,
         "halfmoon": halfmoon,
         "constructions": more.constructions,
+        "early_stopping": more.early_stopping,
         "additions": more.paper_settings,
         "continual": more.continual,
         "pruning": more.pruning,

@@ -1,7 +1,7 @@
 """Inner problems solved by optimiser steps, all or the last of which gradients pass through."""
 
 import functools
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +38,7 @@ def unroll(problem, learned, psi, optimizer, keys, num_samples):
 
     zero = flat_zero(problem.family, psi)
     each = jax.vmap(draw)(keys) if ahead else keys
-    carry = (zero, optimizer.init(zero))
+    carry: Any = (zero, optimizer.init(zero))
     if len(keys) * bytes_kept(step, carry, each[0]) > MAX_BYTES_KEPT:
         step = jax.checkpoint(step)
     (tangent, _), norms = jax.lax.scan(step, carry, each)
