@@ -1,6 +1,6 @@
 """The part of `docs/performance.md` that compares constructions."""
 
-from .tables import grouped, spread, table
+from .tables import fixed, grouped, spread, table
 
 
 def constructions(result: dict) -> list[str]:
@@ -23,16 +23,16 @@ def constructions(result: dict) -> list[str]:
                 [
                     method,
                     str(size),
-                    spread([100 * row["accuracy"] for row in group]),
-                    spread([row["nll"] for row in group]),
-                    spread([row["nll_gap"] for row in group]),
+                    fixed([100 * row["accuracy"] for row in group], 1),
+                    fixed([row["nll"] for row in group], 4),
+                    fixed([row["nll_gap"] for row in group], 4),
                     "–" if theirs is None else f"{theirs['nll_gap']:.3f}",
-                    spread([100 * row["accuracy_gap"] for row in group]),
+                    fixed([100 * row["accuracy_gap"] for row in group], 1),
                     "–" if theirs is None else f"{100 * theirs['accuracy_gap']:.1f}",
                     spread([row["kl"] for row in group]),
-                    spread([row["ess"] for row in group]),
-                    spread([row["khat"] for row in group]),
-                    spread([row["seconds"] for row in group]),
+                    fixed([row["ess"] for row in group], 2),
+                    fixed([row["khat"] for row in group], 2),
+                    fixed([row["seconds"] for row in group], 1),
                 ]
             )
         header = ["method", "M", "accuracy, %", "NLL", "NLL gap", "paper's", "accuracy gap, %", "paper's"]

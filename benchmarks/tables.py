@@ -14,6 +14,14 @@ def spread(values) -> str:
     return f"{values.mean():.4g} ± {values.std(ddof=1) / np.sqrt(values.size):.1g}"
 
 
+def fixed(values, digits: int) -> str:
+    """Mean ± standard error over keys, with so many digits after the point."""
+    values = np.asarray(values, float)
+    # Adding zero turns what would be printed as -0.00 into 0.00.
+    mean, error = (round(x, digits) + 0.0 for x in (values.mean(), values.std(ddof=1) / np.sqrt(values.size)))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
 def grouped(rows: list[dict], *names: str) -> list[tuple[tuple, list[dict]]]:
     """Rows that agree in `names`, in order of first appearance."""
     groups: dict[tuple, list[dict]] = {}
