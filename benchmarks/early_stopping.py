@@ -31,8 +31,8 @@ def run() -> list[dict[str, object]]:
     rows = []
     for name in ("phishing", "adult"):
         train, test = cvi.datasets.load(name)
-        x_all, y_all, _ = train.to_numpy()
-        x_test, y_test, _ = test.to_numpy()
+        x_all, y_all = np.asarray(train.x), np.asarray(train.y)
+        x_test, y_test = np.asarray(test.x), np.asarray(test.y)
         model = cvi.models.LogisticRegression(x_all.shape[1])
         full = cvi.fit(cvi.FullLaplace(), model, train, key=0).evaluate(test)["nll"]
         for size in (10, 40, 100):
