@@ -14,7 +14,8 @@ def describe(fit: cvi.Fit) -> dict[str, Any]:
     """A fit in numbers and names, for people and for JSON."""
     weights = np.asarray(fit.coreset.weights, dtype=float)
     shares = weights[weights > 0] / weights.sum()
-    kl = fit.history.get("kl", np.zeros(0))[-20:]
+    # The steps of a coreset that grows are worlds apart, so only the last one tells of its end.
+    kl = fit.history.get("kl", np.zeros(0))[-1 if "points" in fit.history else -20 :]
     return {
         "result": fit.result,
         "explanation": fit.explanation,
@@ -33,7 +34,7 @@ def describe(fit: cvi.Fit) -> dict[str, Any]:
         "weight_entropy": -np.sum(shares * np.log(shares)),
         "steps": fit.about["steps"],
         "seconds": fit.seconds,
-        "kl": kl.mean() if kl.size else None,
+        "kl": kl.mean() if kl.size and np.all(np.isfinite(kl)) else None,
         "reliability": fit.reliability(),
     }
 
@@ -113,17 +114,18 @@ def score(fit: cvi.Fit, table: tables.Table, rows: np.ndarray, truth: str) -> di
 def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
     """A fit in a few lines."""
     quality, seconds = summary["reliability"], summary["seconds"]
-    kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats"
+    kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats to the posterior of all rows"
     time = f"{seconds['compile']:.1f} s to compile and {seconds['run']:.1f} s to run"
     # The KL is an average over the same draws, and no better than they are.
-    doubt = "" if quality["khat"] <= quality["khat_threshold"] else " (unreliable, see k-hat)"
+    known = quality["khat"] <= quality["khat_threshold"] or summary["kl"] is None
+    doubt = "" if known else " (unreliable, see k-hat)"
     limit = f"good up to {quality['khat_threshold']:.2f}"
     return [
         ["model", f"{summary['model']}, {summary['parameters']} parameters, {summary['family']} posterior"],
         ["data", f"{summary['rows']:,} rows of total weight {summary['data_weight']:,.0f}"],
         ["coreset", f"{summary['size']:,} points of total weight {summary['total_weight']:,.0f}"],
         ["steps", f"{summary['steps']:,}, {time}"],
-        ["estimated KL", f"{kl} to the posterior of all rows{doubt}"],
+        ["estimated KL", f"{kl}{doubt}"],
         ["effective draws", f"{quality['ess']:.1%} of {quality['num_samples']:,}"],
         ["k-hat", f"{quality['khat']:.2f} ({limit})"],
     ]
