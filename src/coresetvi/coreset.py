@@ -101,7 +101,7 @@ def start_leaves(
     """Raw leaves of the starting coreset, and the rows they came from (None for noise)."""
     if start not in STARTS:
         raise InputError(f"init must be one of {', '.join(STARTS)}, not {start!r}.")
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    generator = host_generator(key)
     if start == "noise":
         x = generator.standard_normal((size, *data.x.shape[1:]))
         y = even_labels(data, size, frame.num_classes)
@@ -113,6 +113,11 @@ def start_leaves(
     weights = start_weights(data, chosen.y, frame.num_classes, size)
     x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
     return raw_leaves(frame, x, chosen.y, weights, 0.0), chosen.indices
+
+
+def host_generator(key: PRNGKeyArray) -> np.random.Generator:
+    """numpy's random numbers for a JAX key: choices of rows are made on the host."""
+    return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
 
 
 def given_leaves(frame: Frame, coreset: Dataset) -> tuple[Leaves, Array | None]:

@@ -12,6 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from .checks import instance, short, whole_number
 from .constructions.base import Construction
+from .coreset import host_generator
 from .data import Dataset, concatenate
 from .errors import InputError
 from .fit import fit, one_key
@@ -96,7 +97,7 @@ def with_size(construction: Construction, size: int) -> Any:
 
 def draw_points(coreset: Dataset, size: int, key: PRNGKeyArray) -> np.ndarray:
     """`size` of the points' numbers, drawn by their weights without replacement."""
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    generator = host_generator(key)
     weights = np.asarray(coreset.weights, np.float64)
     # Adding a Gumbel number to log-weights and keeping the largest draws one by one from what is left. Points
     # of no weight come last, in random order.

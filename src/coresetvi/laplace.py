@@ -16,7 +16,7 @@ from .start import start_family
 
 @eqx.filter_jit
 def fit_laplace(
-    family: Family, model: Model, data: Dataset, psi: Psi, key: PRNGKeyArray, solver: Laplace | None = None
+    family: Family, model: Model, data: Dataset, psi: Psi, key: PRNGKeyArray
 ) -> tuple[Psi, InnerInfo]:
     """The member of `family` at the mode of the posterior given `data`, searched from `psi`."""
 
@@ -26,7 +26,7 @@ def fit_laplace(
         return -jnp.mean(joint - proposal)
 
     problem = InnerProblem(loss, family, model.dim)
-    return (Laplace() if solver is None else solver).solve(problem, {}, psi, key)
+    return Laplace().solve(problem, {}, psi, key)
 
 
 def laplace_moments(model: Model, data: Dataset) -> tuple[np.ndarray, np.ndarray]:

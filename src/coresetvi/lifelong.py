@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 
 from .checks import instance, whole_number
 from .constructions.base import Construction
-from .coreset import allocate
+from .coreset import allocate, host_generator
 from .data import Dataset, concatenate
 from .drivers import hard_labels, merge, with_size
 from .errors import InputError
@@ -140,7 +140,7 @@ class Continual:
         points = hard_labels(self.coreset)
         if self._replay == "weighted":
             return points
-        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        generator = host_generator(key)
         weights = np.asarray(points.weights, np.float64)
         # A row drawn k times is a row of weight k.
         counts = generator.multinomial(round(self._rows), weights / weights.sum())
@@ -149,7 +149,7 @@ class Continual:
     def _grown(self, task: Dataset, number: int, num_classes: int, key: PRNGKeyArray) -> Dataset:
         """The coreset so far and `number` rows of the new classes, which weigh what the task weighs."""
         assert task.y is not None
-        generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+        generator = host_generator(key)
         labels, weights = np.asarray(task.y), np.asarray(task.weights)
         members = [
             np.flatnonzero((labels == label) & (weights > 0))

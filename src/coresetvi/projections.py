@@ -32,8 +32,14 @@ def correlations(
     return (table @ (weights * residual)) / jnp.sqrt(jnp.maximum(variance, LEAST_VARIANCE))
 
 
+def likelihood_table(model: Model, thetas: Float[Array, "s d"], rows: Dataset) -> Float[Array, "n s"]:
+    """Log-likelihood of every row under every draw."""
+    return jax.vmap(lambda theta: soft_log_likelihood(model, theta, rows.x, rows.y), out_axes=1)(thetas)
+
+
 def likelihood_vectors(model: Model, thetas: Float[Array, "s d"], data: Dataset) -> Float[Array, "n s"]:
     """Centred log-likelihoods of all rows over equally weighted draws, divided by sqrt(S)."""
     num_samples = thetas.shape[0]
-    table = jax.vmap(lambda theta: soft_log_likelihood(model, theta, data.x, data.y))(thetas).T
-    return centred(table, jnp.full(num_samples, 1.0 / num_samples)) / jnp.sqrt(num_samples)
+    return centred(
+        likelihood_table(model, thetas, data), jnp.full(num_samples, 1.0 / num_samples)
+    ) / jnp.sqrt(num_samples)

@@ -18,10 +18,9 @@ from ..data import Dataset
 from ..families import Family
 from ..importance import defensive, log_weights, normalise
 from ..inner import Inner, Laplace
-from ..models.base import soft_log_likelihood
 from ..objectives import Objective
 from ..outer import NaturalGradient, Optimizer, OuterStep, mean_draw
-from ..projections import centred, correlations
+from ..projections import centred, correlations, likelihood_table
 from ..schedule import decay_factor, fixed_schedule
 from ..weights import Free
 from .base import Construction
@@ -199,8 +198,7 @@ class GreedyBBSparseVI(Construction):
         residual = centred((term.rises - core)[None], weights)[0]
 
         def scores_of(rows: Dataset) -> Float[Array, " n"]:
-            table = jax.vmap(lambda theta: soft_log_likelihood(model, theta, rows.x, rows.y))(thetas)
-            return correlations(centred(table.T, weights), residual, weights)
+            return correlations(centred(likelihood_table(model, thetas, rows), weights), residual, weights)
 
         slots = jnp.abs(scores_of(problem.frame.build({**frozen, **learned})))
         slots = jnp.where(frozen["active"] > 0, slots, -jnp.inf)

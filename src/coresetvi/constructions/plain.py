@@ -5,6 +5,7 @@ longer improves, `PlainLaplace` puts it at their mode; neither corrects predicti
 """
 
 import abc
+import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import PRNGKeyArray
 from ..checks import positive
 from ..data import Dataset
 from ..families import Family, FullRank, MeanField, Psi
-from ..inner import Implicit, InnerInfo, InnerProblem, Laplace
+from ..inner import Implicit, InnerInfo, InnerProblem
 from ..laplace import fit_laplace
 from ..likelihood_sums import log_likelihood_sums
 from ..models.base import Model
@@ -93,7 +94,8 @@ class PlainVI(PlainInference):
     def setup(self: Any, model, data):
         family = self.family or default_family(model)
         num_samples = self.num_samples or default_draws(model)
-        return settle(self, family=family, num_samples=num_samples), Problem(model, data, family)
+        settled = dataclasses.replace(self, family=family, num_samples=num_samples)
+        return settled, Problem(model, data, family)
 
     def start(self, problem, key, initial=None):
         points_key, theta_key = jax.random.split(key)
@@ -139,7 +141,7 @@ class PlainLaplace(PlainInference):
 
     def setup(self: Any, model, data):
         family = self.family or (FullRank() if model.dim <= SMALL_MODEL else MeanField())
-        return settle(self, family=family), Problem(model, data, family)
+        return dataclasses.replace(self, family=family), Problem(model, data, family)
 
     def start(self, problem, key, initial=None):
         points_key, theta_key = jax.random.split(key)
@@ -149,7 +151,7 @@ class PlainLaplace(PlainInference):
 
     def step(self, problem, state, index, scale, key):
         model, family, points = problem.model, problem.family, self.points(problem, state)
-        psi, inner = fit_laplace(family, model, points, state.psi, key, Laplace())
+        psi, inner = fit_laplace(family, model, points, state.psi, key)
         thetas, proposal = family.draw(psi, key, FEWEST_DRAWS, model.dim)
         data = log_likelihood_sums(model, thetas, points)
         prior = jax.vmap(model.log_prior)(thetas)
@@ -171,17 +173,6 @@ def default_family(model: Model) -> Family:
 def default_draws(model: Model) -> int:
     """Draws a step: for small models so many that `draw_noise` can give them exact second moments."""
     return max(FEWEST_DRAWS, 4 * model.dim if model.dim <= FULL_RANK_DIM else 0)
-
-
-def settle(construction: PlainInference, **choices: Any) -> Any:
-    """The same configuration with open choices made."""
-    names = list(choices)
-    return eqx.tree_at(
-        lambda each: [getattr(each, name) for name in names],
-        construction,
-        [choices[name] for name in names],
-        is_leaf=lambda leaf: leaf is None,
-    )
 
 
 @eqx.filter_jit
