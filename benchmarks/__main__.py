@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coresetvi.artefact import provenance
 
-from . import constructions, early_stopping, quality, speed
+from . import constructions, early_stopping, posterior, quality, speed, verdicts
 from .report import write_report
 
 FOLDER = Path(__file__).parent
@@ -22,6 +22,10 @@ PARTS = {
     "additions": constructions.paper_settings,
     "continual": constructions.continual,
     "pruning": constructions.pruning,
+    "nuts": posterior.nuts,
+    "million": posterior.million,
+    "network_nuts": posterior.halfmoon,
+    "verdicts": verdicts.run,
 }
 
 

@@ -131,6 +131,7 @@ def pruning(rows: list[dict]) -> list[str]:
         for (init, size), group in grouped(rows, "init", "size")
     ]
     header = [
+        "start",
         "M",
         "full-data VI, %",
         "pruned, %",

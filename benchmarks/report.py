@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from . import construction_report as more
+from . import posterior_report as draws
 from .tables import grouped, spread, table
 
 
@@ -18,6 +19,10 @@ def write_report(results: dict, path: Path) -> None:
         "additions": more.paper_settings,
         "continual": more.continual,
         "pruning": more.pruning,
+        "nuts": draws.nuts,
+        "million": draws.million,
+        "network_nuts": draws.network,
+        "verdicts": draws.verdicts,
     }
     lines = [
         "# Performance",

@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the constructions and their drivers."""
+"""The examples in the docstrings of the constructions, their drivers, and what comes after a fit."""
 
 import doctest
 import importlib
@@ -6,12 +6,20 @@ import importlib
 import pytest
 
 MODULES = [
+    "chains",
     "constructions.greedy",
     "constructions.published",
+    "correction",
+    "curvature",
+    "diagnostics",
+    "discrepancies",
+    "draws",
     "drivers",
     "laplace",
     "lifelong",
+    "posterior",
     "projections",
+    "sizes",
 ]
 
 

@@ -17,6 +17,7 @@ from exact import MAX_Z, full_rank, gaussian_kl
 from registry import MODELS, SIZE, X, logistic_laplace, values
 
 import coresetvi as cvi
+import coresetvi.prediction
 from coresetvi import fitted
 from coresetvi.config import register
 from coresetvi.constructions.base import Construction, Problem
@@ -661,7 +662,7 @@ def test_the_order_of_the_points_changes_no_prediction():
 def test_predictions_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     fit = by_hand(LINEAR, CORESET, MEAN, COVARIANCE)
     whole = fit.predict(NEW_X, variance=True), fit.evaluate(Dataset(NEW_X, EXACT_MEAN))
-    monkeypatch.setattr(fitted, "BLOCK_NUMBERS", 5 * fitted.NUM_DRAWS)
+    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", 5 * fitted.NUM_DRAWS)
     blocked = fit.predict(NEW_X, variance=True), fit.evaluate(Dataset(NEW_X, EXACT_MEAN))
     np.testing.assert_allclose(blocked[0], whole[0], rtol=1e-5)
     assert blocked[1] == pytest.approx(whole[1], rel=1e-5)

@@ -1,6 +1,6 @@
 """Bayesian coresets by black-box variational inference: a few weighted points, the same posterior."""
 
-from . import datasets, errors, families, inner, models, objectives, outer, weights
+from . import datasets, errors, export, families, inner, models, objectives, outer, weights
 from .constructions import (
     BBPSVI,
     GIGA,
@@ -17,11 +17,16 @@ from .constructions import (
     SparseVI,
     SubsetLaplace,
 )
+from .correction import correct
 from .data import Coreset, Dataset
+from .diagnostics import diagnose
+from .draws import Draws
 from .drivers import merge, prune
 from .fit import fit
 from .fitted import Fit, load
 from .lifelong import continual
+from .posterior import sample
+from .sizes import choose_size
 
 __version__ = "0.1.0"
 
@@ -32,6 +37,7 @@ __all__ = [
     "BBSparseVI",
     "Coreset",
     "Dataset",
+    "Draws",
     "Fit",
     "FrankWolfe",
     "FullLaplace",
@@ -43,9 +49,13 @@ __all__ = [
     "RandomSubset",
     "SparseVI",
     "SubsetLaplace",
+    "choose_size",
     "continual",
+    "correct",
     "datasets",
+    "diagnose",
     "errors",
+    "export",
     "families",
     "fit",
     "inner",
@@ -55,5 +65,6 @@ __all__ = [
     "objectives",
     "outer",
     "prune",
+    "sample",
     "weights",
 ]

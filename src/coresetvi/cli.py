@@ -1,4 +1,4 @@
-"""The command line: `coresetvi fit | predict | inspect | demo`, and `compare` from `cli_compare.py`.
+"""The command line: `coresetvi fit | predict | inspect | demo`, and the commands of `cli_*.py`.
 
 Results go to standard output, as sentences and tables or with `--json` as one JSON object; progress, notes
 and errors go to standard error. Exit codes: 0 done, 2 bad input, 1 the fit turned non-finite, 130 interrupted
@@ -32,6 +32,8 @@ from .choices import (
     read_problem,
 )
 from .cli_compare import compare
+from .cli_export import export
+from .cli_posterior import diagnose, plot, sample
 from .console import (
     BAD_INPUT,
     FAILED,
@@ -101,7 +103,7 @@ def build_app() -> Any:
     """The commands as a typer application."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback()(top)
-    for command in (fit, predict, inspect, compare, demo):
+    for command in (fit, predict, inspect, sample, diagnose, plot, export, compare, demo):
         app.command(command.__name__)(command)
     return app
 

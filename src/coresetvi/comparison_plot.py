@@ -3,16 +3,12 @@
 Lines differ in marker, dashes and colour, so that they can be told apart in grey and by any eyes.
 """
 
-import os
-import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import plots
-from .errors import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -98,14 +94,4 @@ def _draw(axes: "Axes", points: list[dict[str, Any]], name: str, style: dict[str
 
 def write_figure(file: Any, rows: Sequence[dict[str, Any]]) -> None:
     """Draw the comparison into a PNG file, whole or not at all."""
-    file = Path(file)
-    staging = file.with_name(f".{uuid.uuid4().hex}.png")
-    try:
-        comparison_figure(rows).savefig(staging, dpi=150)
-        os.replace(staging, file)
-    except OSError as error:
-        raise InputError(
-            f"{file} cannot be written ({error.strerror or error}); choose another --out"
-        ) from error
-    finally:
-        staging.unlink(missing_ok=True)
+    plots.save_figure(comparison_figure(rows), file)

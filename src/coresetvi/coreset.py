@@ -38,8 +38,8 @@ class Frame(eqx.Module):
     target: str | None
     mean: Array
     scale: Array
-    y_mean: Float[Array, ""]
-    y_scale: Float[Array, ""]
+    y_mean: Float[Array, "..."]  # one number for every column of the labels
+    y_scale: Float[Array, "..."]
     total: Float[Array, ""]
 
     def build(self, leaves: Leaves, indices: Array | None = None) -> Dataset:
@@ -76,10 +76,10 @@ def make_frame(data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_
     learns_labels = "y" in learn and data.y is not None
     if learns_labels and num_classes is None:
         labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
-        center = np.average(labels, weights=weights)
-        spread = np.sqrt(np.average((labels - center) ** 2, weights=weights))
+        center = np.average(labels, axis=0, weights=weights)
+        spread = np.sqrt(np.average((labels - center) ** 2, axis=0, weights=weights))
         y_mean = jnp.asarray(center, dtype=data.x.dtype)
-        y_scale = jnp.asarray(spread if spread > 0 else 1.0, dtype=data.x.dtype)
+        y_scale = jnp.asarray(np.where(spread > 0, spread, 1.0), dtype=data.x.dtype)
     return Frame(
         weight_map=weight_map,
         num_classes=num_classes,
@@ -201,7 +201,8 @@ def even_labels(data: Dataset, size: int, num_classes: int | None) -> Array | No
     if num_classes is not None:
         return jnp.arange(size) % num_classes
     labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
-    order = np.argsort(labels)
+    # Labels of several columns stay together; the first one sorts them.
+    order = np.argsort(labels.reshape(len(labels), -1)[:, 0])
     reached = np.cumsum(weights[order])
     levels = (np.arange(size) + 0.5) / size * reached[-1]
     return jnp.asarray(labels[order][np.searchsorted(reached, levels)], dtype=data.x.dtype)

@@ -6,13 +6,14 @@ concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only t
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from . import frames
 from .errors import InputError
 from .reading import (
     columns_of,
@@ -25,6 +26,11 @@ from .reading import (
     to_float,
     to_int,
 )
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
 
 _CHUNK = 65_536  # rows that `scale` takes at a time, so that it needs little memory
 
@@ -124,6 +130,25 @@ class Dataset(eqx.Module):
         """
         y = None if self.y is None else np.asarray(self.y)
         return np.asarray(self.x), y, np.asarray(self.weights)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A pandas frame: columns of `x`, the label as `target` or "y", and "weight" (see `frames.py`).
+
+        >>> Dataset([[1.0], [2.0]], [0, 1], columns=["age"], target="sick").to_pandas().columns.tolist()
+        ['age', 'sick', 'weight']
+        """
+        return frames.to_pandas(self._columns())
+
+    def to_polars(self) -> "polars.DataFrame":
+        """A polars frame with the columns of `to_pandas`."""
+        return frames.to_polars(self._columns())
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """A pyarrow table with the columns of `to_pandas`."""
+        return frames.to_arrow(self._columns())
+
+    def _columns(self) -> frames.Columns:
+        return frames.named_columns(*self.to_numpy(), columns=self.columns, target=self.target)
 
     def take(self, rows: Any) -> "Dataset":
         """The given rows (numbers, or a mask), in that order; `indices` says where they came from.

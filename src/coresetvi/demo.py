@@ -1,9 +1,7 @@
 """The demonstration: two half-moons, 1,000 points against 20, told by one table and one picture."""
 
 import dataclasses
-import os
 import time
-import uuid
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -125,16 +123,7 @@ def write(result: Demonstration, folder: Any) -> list[Path]:
     fit = result.methods[1].fit
     # The coreset goes first: its mark is what lets another run replace the other two.
     dataclasses.replace(fit, extra=MARK).save(folder / SAVED, overwrite=True)
-    staging = folder / f".{uuid.uuid4().hex}.png"
-    try:
-        picture(result).savefig(staging, dpi=150)
-        os.replace(staging, folder / PICTURE)
-    except OSError as error:
-        raise InputError(
-            f"{folder / PICTURE} cannot be written ({error.strerror}); choose another"
-        ) from error
-    finally:
-        staging.unlink(missing_ok=True)
+    plots.save_figure(picture(result), folder / PICTURE)
     x, y, weights = fit.coreset.to_numpy()
     columns = {"x0": x[:, 0], "x1": x[:, 1], "label": y, "weight": weights}
     tables.write_table(folder / TABLE, columns, overwrite=True)

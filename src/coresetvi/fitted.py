@@ -14,16 +14,16 @@ from .checks import instance, whole_number
 from .config import decode, encode, is_decodable
 from .constructions.base import Construction
 from .data import Coreset, Dataset
+from .draws import Draws
 from .errors import ArtefactError, InputError
 from .families import Family, Psi
 from .history import History
 from .importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
 from .likelihood_sums import log_likelihood_rises
 from .models.base import Model
+from .prediction import align, means_by_draw, predictive_moments, scores
 
 NUM_DRAWS = 1000
-# Numbers in one block of the draws x rows table of a prediction.
-BLOCK_NUMBERS = 2**22
 
 EXPLANATIONS = {
     "finished": "The fit finished.",
@@ -115,6 +115,7 @@ class Fit:
         correct: bool | None = None,
         num_samples: int = NUM_DRAWS,
         key: PRNGKeyArray | None = None,
+        draws: Draws | None = None,
     ) -> Any:
         """Posterior predictive mean of y at `x`, importance-corrected: sum_s w_s E[y | x, theta_s].
 
@@ -123,44 +124,43 @@ class Fit:
         that of a new y; `samples=True` returns the per-draw means (S, n, ...) and the weights (S,).
         `correct=False` weighs all draws of r alike, which is what plain variational inference (`FullVI`,
         `RandomSubset`) does by itself, and what helps where `reliability` says that few draws count.
+        `draws` (what `coresetvi.sample` or `coresetvi.correct` returned) take the place of draws of r.
         """
         rows = self._rows(x)
-        thetas, _, log_w = self._relative_draws(num_samples, key)
-        weights = normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
+        thetas, weights = self._weighted_draws(num_samples, key, correct, draws)
         if samples:
-            return np.asarray(_means(self.model, thetas, rows)), np.asarray(weights)
-        block = max(1, BLOCK_NUMBERS // num_samples)
-        parts = [_weighted_moments(self.model, thetas, weights, piece) for piece in _pieces(rows, block)]
-        mean = np.concatenate([np.asarray(part[0]) for part in parts])[: len(rows)]
-        if not variance:
-            return mean
-        return mean, np.concatenate([np.asarray(part[1]) for part in parts])[: len(rows)]
+            return np.asarray(means_by_draw(self.model, thetas, rows)), np.asarray(weights)
+        mean, spread = predictive_moments(self.model, thetas, weights, rows)
+        return (mean, spread) if variance else mean
 
     def evaluate(
-        self, data: Dataset, *, correct: bool | None = None, num_samples: int = NUM_DRAWS
+        self,
+        data: Dataset,
+        *,
+        correct: bool | None = None,
+        num_samples: int = NUM_DRAWS,
+        draws: Draws | None = None,
     ) -> dict[str, float]:
         """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
         instance("data", data, Dataset, "a Dataset(x, y)")
-        self._rows(data)
-        data = self.model.check(data, fitting=False)
-        thetas, _, log_w = self._relative_draws(num_samples)
-        block = max(1, BLOCK_NUMBERS // num_samples)
-        log_norm = jax.nn.log_softmax(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
-        density = np.concatenate(
-            [
-                np.asarray(_log_predictive(self.model, thetas, log_norm, data.take(np.arange(a, b))))
-                for a, b in _ranges(len(data), block)
-            ]
-        )
-        weights = np.asarray(data.weights, np.float64)
-        scores = {"nll": float(-np.average(density, weights=weights))}
-        mean, labels = self.predict(data.x, correct=correct, num_samples=num_samples), np.asarray(data.y)
-        if self.model.num_classes is None:
-            scores["rmse"] = float(np.sqrt(np.average((mean - labels) ** 2, weights=weights)))
-        else:
-            guess = mean.argmax(-1) if mean.ndim == 2 else (mean > 0.5)
-            scores["accuracy"] = float(np.average(guess == labels, weights=weights))
-        return scores
+        data = self.model.check(align(data, self.coreset), fitting=False)
+        thetas, weights = self._weighted_draws(num_samples, None, correct, draws)
+        return scores(self.model, thetas, weights, data)
+
+    def _weighted_draws(
+        self, num_samples: int, key: PRNGKeyArray | None, correct: bool | None, draws: Draws | None
+    ) -> tuple[Array, Array]:
+        """Draws (S, d) to predict with, and their normalised weights."""
+        if draws is None:
+            thetas, _, log_w = self._relative_draws(num_samples, key)
+            return thetas, normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
+        instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
+        if draws.flat.shape[-1] != self.model.dim:
+            raise InputError(
+                f"draws have {draws.flat.shape[-1]} parameters, but the model of this fit has "
+                f"{self.model.dim}; draw them from this fit or its data."
+            )
+        return jnp.asarray(draws.flat.reshape(-1, self.model.dim)), jnp.asarray(draws.weights.ravel())
 
     def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, Any]:
         """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
@@ -202,19 +202,7 @@ class Fit:
 
     def _rows(self, x: Any) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
-        data = x if isinstance(x, Dataset) else Dataset(x)
-        rows, wanted = data.x, self.coreset.columns
-        if wanted is not None and data.columns is not None and data.columns != wanted:
-            # Columns go by name: a frame may have others, and in any order.
-            if missing := [name for name in wanted if name not in data.columns]:
-                raise InputError(f"x lacks the column {missing[0]!r}, which the fit was made with; add it.")
-            rows = rows[:, np.array([data.columns.index(name) for name in wanted])]
-        if rows.shape[1:] != self.coreset.x.shape[1:]:
-            raise InputError(
-                f"x has rows of shape {rows.shape[1:]}, but the fit was made for "
-                f"{self.coreset.x.shape[1:]}; pass the same columns in the same order."
-            )
-        return rows
+        return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
 
 
 def load(path: Any, *, model: Model | None = None) -> Fit:
@@ -262,31 +250,3 @@ def _draws(model, family, psi, coreset, key, num_samples):
     thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
     value, core = log_likelihood_rises(model, thetas, jnp.mean(thetas, axis=0), coreset)
     return thetas, value, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)
-
-
-@eqx.filter_jit
-def _means(model, thetas, x):
-    return jax.vmap(lambda theta: model.moments(theta, x)[0])(thetas)
-
-
-@eqx.filter_jit
-def _weighted_moments(model, thetas, weights, x):
-    mean, variance = jax.vmap(lambda theta: model.moments(theta, x))(thetas)
-    center = jnp.tensordot(weights, mean, axes=1)
-    # The law of total variance: noise given theta, plus what theta's uncertainty adds.
-    spread = jnp.tensordot(weights, variance + (mean - center) ** 2, axes=1)
-    return center, spread
-
-
-@eqx.filter_jit
-def _log_predictive(model, thetas, log_norm, data):
-    by_draw = jax.vmap(lambda theta: model.log_likelihood(theta, data.x, data.y))(thetas)
-    return jax.nn.logsumexp(log_norm[:, None] + by_draw, axis=0)
-
-
-def _ranges(length: int, block: int) -> list[tuple[int, int]]:
-    return [(start, min(start + block, length)) for start in range(0, length, block)]
-
-
-def _pieces(rows: Array, block: int) -> list[Array]:
-    return [rows[start:stop] for start, stop in _ranges(len(rows), block)]

@@ -5,6 +5,8 @@ coreset term cannot differ between them.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,8 @@ from jaxtyping import Array, Float
 
 # Log-weights that differ by less are equal: what is left is the rounding of float32.
 EQUAL_LOG_WEIGHTS = 1e-3
+# Part of the draws that counts, above which the weights are as good as equal.
+EVEN_ESS = 0.95
 
 
 def log_weights(
@@ -54,6 +58,18 @@ def khat_threshold(num_samples: int) -> float:
     return min(1.0 - 1.0 / math.log10(num_samples), 0.7)
 
 
+def usable(quality: Mapping[str, Any]) -> bool:
+    """Whether weights with this `ess`, `khat` and `khat_threshold` can be trusted.
+
+    Weights that hardly differ are good whatever the shape of their tail: k-hat describes how the largest of
+    them grow, not how much larger they are.
+
+    >>> usable({"ess": 0.5, "khat": 0.8, "khat_threshold": 0.7})
+    False
+    """
+    return quality["khat"] <= quality["khat_threshold"] or quality["ess"] >= EVEN_ESS
+
+
 def pareto_khat(log_w) -> float:
     """Shape of a generalised Pareto distribution fitted to the largest importance weights.
 
@@ -74,6 +90,31 @@ def pareto_khat(log_w) -> float:
     if top - threshold < EQUAL_LOG_WEIGHTS:
         return -math.inf  # all large weights equal: the lightest tail there is
     return _fit_generalised_pareto(np.maximum(excess, 1e-300))
+
+
+def smoothed_weights(log_w) -> tuple[np.ndarray, float]:
+    """Normalised log-weights whose largest are replaced by quantiles of the Pareto tail, and its k-hat.
+
+    >>> log_w, khat = smoothed_weights(np.zeros(100))
+    >>> float(np.exp(log_w).sum().round(6)), khat
+    (1.0, -inf)
+    """
+    log_w = np.asarray(log_w, dtype=np.float64)
+    # A draw where the model breaks down has no weight, and must not take the others' with it.
+    log_w = np.where(np.isnan(log_w), -np.inf, log_w)
+    khat = pareto_khat(log_w)
+    smooth = log_w
+    if math.isfinite(khat):
+        from blackjax.diagnostics import psis_weights
+
+        # Only the ratios matter, and float32 has digits for them near zero.
+        smooth = np.asarray(psis_weights(jnp.asarray(log_w - log_w.max()))[0], np.float64)
+    return smooth - _log_sum_exp(smooth), khat
+
+
+def _log_sum_exp(values: np.ndarray) -> float:
+    top = float(values.max())
+    return top + math.log(np.exp(values - top).sum())
 
 
 def _fit_generalised_pareto(excess: np.ndarray) -> float:

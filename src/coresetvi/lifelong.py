@@ -18,6 +18,7 @@ from .drivers import hard_labels, merge, with_size
 from .errors import InputError
 from .fit import fit, one_key
 from .fitted import Fit
+from .importance import usable
 from .models.base import Model
 from .outer import Adam
 from .spread import spread_rows
@@ -173,9 +174,8 @@ class Continual:
         return concatenate(old, new)
 
     def _stage(self, fitted: Fit, task: Dataset) -> Stage:
-        quality = fitted.reliability()
         # Importance weights that rest on a few draws do more harm than good.
-        correct = quality["khat"] <= quality["khat_threshold"]
+        correct = usable(fitted.reliability())
         accuracy = tuple(fitted.evaluate(test, correct=correct)["accuracy"] for test in self._tests)
         past = [stage.accuracy for stage in self.history]
         best = [max([one[k] for one in past if k < len(one)] + [now]) for k, now in enumerate(accuracy)]

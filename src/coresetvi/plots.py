@@ -3,12 +3,16 @@
 Every function needs matplotlib, which `pip install "coresetvi[cli]"` brings; it is imported when first used.
 """
 
+import os
+import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .data import Dataset
+from .draws import Draws
 from .errors import InputError
 from .fitted import Fit
 
@@ -24,14 +28,16 @@ CLASS_COLOURS = ("#ff7043", "#80deea", "#ba68c8", "#aed581", "#f06292", "#bcaaa4
 LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
 
-def predictive_entropy(fit: Fit, x: Any, *, correct: bool | None = None) -> np.ndarray:
+def predictive_entropy(
+    fit: Fit, x: Any, *, correct: bool | None = None, draws: Draws | None = None
+) -> np.ndarray:
     """Entropy in nats of the predictive distribution over classes, one number a row of `x`.
 
-    `correct` is that of `Fit.predict`.
+    `correct` and `draws` are those of `Fit.predict`.
     """
     if fit.model.num_classes is None:
         raise InputError("predictive entropy is for classes, but this fit is a regression; plot its variance")
-    probabilities = fit.predict(x, correct=correct)
+    probabilities = fit.predict(x, correct=correct, draws=draws)
     if probabilities.ndim == 1:
         probabilities = np.stack([1.0 - probabilities, probabilities], axis=1)
     safe = np.clip(probabilities, 1e-12, 1.0)
@@ -129,10 +135,15 @@ def entropy_figure(
 
 def weights_plot(fit: Fit) -> "Figure":
     """The weights of a coreset, heaviest first, and the weight that each would have if all were equal."""
+    figure = _figure(6.0, 3.6)
+    draw_weights(figure.subplots(), fit)
+    return figure
+
+
+def draw_weights(axes: "Axes", fit: Fit) -> None:
+    """The picture of `weights_plot` in given axes."""
     weights = np.sort(np.asarray(fit.coreset.weights, dtype=float))[::-1]
     shares = weights / weights.sum()
-    figure = _figure(6.0, 3.6)
-    axes = figure.subplots()
     axes.bar(np.arange(1, len(weights) + 1), weights, width=1.0, edgecolor="white", linewidth=0.5)
     axes.axhline(weights.mean(), color="black", linewidth=1.0, linestyle="--", label="equal weights")
     axes.locator_params(axis="x", integer=True)
@@ -140,22 +151,42 @@ def weights_plot(fit: Fit) -> "Figure":
     axes.set_ylabel("weight")
     axes.set_title(f"{len(weights)} points, effectively {1.0 / np.sum(shares**2):.1f}")
     axes.legend(frameon=False)
-    return figure
+
+
+HISTORY_LABELS = {"loss": "loss (nats)", "kl": "estimated KL (nats)", "ess": "effective sample size"}
 
 
 def history_plot(fit: Fit) -> "Figure":
     """Loss, estimated KL and effective sample size at every step."""
-    labels = {"loss": "loss (nats)", "kl": "estimated KL (nats)", "ess": "effective sample size"}
-    names = [name for name in labels if len(fit.history.get(name, ()))]
+    names = [name for name in HISTORY_LABELS if len(fit.history.get(name, ()))]
     if not names:
         raise InputError("this fit has no history to plot; it was stopped before its first step")
     figure = _figure(4.0 * len(names), 3.2)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        values = np.asarray(fit.history[name], dtype=float)
-        axes.plot(np.arange(1, len(values) + 1), values, linewidth=1.2)
-        axes.set_xlabel("step")
-        axes.set_ylabel(labels[name])
+        draw_history(axes, fit, name)
     return figure
+
+
+def draw_history(axes: "Axes", fit: Fit, name: str) -> None:
+    """One record of the history against the steps."""
+    values = np.asarray(fit.history[name], dtype=float)
+    axes.plot(np.arange(1, len(values) + 1), values, linewidth=1.2)
+    axes.set_xlabel("step")
+    axes.set_ylabel(HISTORY_LABELS[name])
+
+
+def save_figure(figure: "Figure", file: Any) -> None:
+    """Write a picture in the format that the name of `file` ends in, whole or not at all."""
+    file = Path(file)
+    staging = file.with_name(f".{uuid.uuid4().hex}{file.suffix}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(staging, dpi=150)
+        os.replace(staging, file)
+    except OSError as error:
+        raise InputError(f"{file} cannot be written ({error.strerror or error}); choose another") from error
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def _figure(width: float, height: float) -> "Figure":

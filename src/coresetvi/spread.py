@@ -24,9 +24,11 @@ def spread_rows(data: Dataset, rows: np.ndarray) -> Dataset:
     weights, labels = np.asarray(data.weights, np.float64), np.zeros(len(data))
     if data.y is not None:
         labels = np.asarray(data.y, np.float64)
-        if np.issubdtype(np.asarray(data.y).dtype, np.floating):
-            deviation = labels.std() or 1.0
-            points = np.column_stack([points, (labels - labels.mean()) / deviation])
+        if np.issubdtype(np.asarray(data.y).dtype, np.floating) or labels.ndim > 1:
+            deviation = labels.std(axis=0)
+            points = np.column_stack(
+                [points, (labels - labels.mean(axis=0)) / np.where(deviation, deviation, 1)]
+            )
             labels = np.zeros(len(data))
     chosen, masses = [], []
     for label in np.unique(labels[rows]):

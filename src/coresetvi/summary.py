@@ -7,6 +7,7 @@ import numpy as np
 import coresetvi as cvi
 
 from . import tables
+from .importance import usable
 from .labels import encode_labels, known_codes, some
 
 
@@ -42,7 +43,7 @@ def describe(fit: cvi.Fit) -> dict[str, Any]:
 def advice(fit: cvi.Fit, dataset: cvi.Dataset, reliability: dict[str, Any]) -> list[str]:
     """What a careful colleague would remark on this fit."""
     notes = []
-    if not reliability["khat"] <= reliability["khat_threshold"]:
+    if not usable(reliability):
         notes.append(
             f"k-hat is {reliability['khat']:.2f}, above {reliability['khat_threshold']:.2f}: "
             "predictions lean on few draws; take more points or another --family"
@@ -117,7 +118,7 @@ def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
     kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats to the posterior of all rows"
     time = f"{seconds['compile']:.1f} s to compile and {seconds['run']:.1f} s to run"
     # The KL is an average over the same draws, and no better than they are.
-    known = quality["khat"] <= quality["khat_threshold"] or summary["kl"] is None
+    known = usable(quality) or summary["kl"] is None
     doubt = "" if known else " (unreliable, see k-hat)"
     limit = f"good up to {quality['khat_threshold']:.2f}"
     return [

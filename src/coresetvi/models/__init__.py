@@ -1,12 +1,16 @@
-"""Bayesian models: ready-made ones, and `FromCallables` for any other."""
+"""Bayesian models: ready-made ones, and any other from callables, a NumPyro function or an Equinox module."""
 
 from .base import FromCallables, Model
+from .equinox import FromEquinox
 from .glm import LinearRegression, LogisticRegression, PoissonRegression, SoftmaxRegression
 from .nets import BayesianMLP
+from .numpyro import FromNumPyro
 
 __all__ = [
     "BayesianMLP",
     "FromCallables",
+    "FromEquinox",
+    "FromNumPyro",
     "LinearRegression",
     "LogisticRegression",
     "Model",

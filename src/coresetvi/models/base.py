@@ -85,17 +85,23 @@ def check_inputs(data: Dataset, shape: tuple[int, ...]) -> None:
         )
 
 
-def normal_log_prior(theta: Theta, scale: float) -> Float[Array, ""]:
-    """log N(theta; 0, scale^2 I), constants included."""
+def normal_log_prior(theta: Theta, scale: float | Theta) -> Float[Array, ""]:
+    """log N(theta; 0, scale^2), constants included; `scale` is one for all or one for each."""
     return jnp.sum(jax.scipy.stats.norm.logpdf(theta, scale=scale))
+
+
+def is_numeric(leaf: Any) -> bool:
+    """Whether a leaf of the user's parameters holds numbers; True and False are switches."""
+    return eqx.is_array_like(leaf) and not jnp.issubdtype(jnp.result_type(leaf), jnp.bool_)
 
 
 class FromCallables(Model):
     """Any model from two functions of the user's own parameter pytree.
 
     `log_prior(params)` is a scalar; `log_likelihood(params, x, y)` one number a row. `init` is an example of
-    the parameters: its structure and shapes are kept and the search starts there. `predict(params, x)`, if
-    given, returns the mean of y for each row, or a pair (mean, variance).
+    the parameters, any pytree: its structure and shapes are kept and the search starts there. Its numbers
+    become floating-point parameters; what is none, such as a function, text or True, stays as it is.
+    `predict(params, x)`, if given, returns the mean of y for each row, or a pair (mean, variance).
 
     >>> model = FromCallables(
     ...     log_prior=lambda p: -0.5 * jnp.sum(p["slope"] ** 2),
@@ -110,6 +116,7 @@ class FromCallables(Model):
     likelihood_function: Callable
     predict_function: Callable | None
     unravel: Callable
+    rest: Any  # what of the parameters' tree is no number
     initial: Theta
     num_classes: int | None
 
@@ -122,8 +129,11 @@ class FromCallables(Model):
         predict: Callable[[Any, Array], Any] | None = None,
         num_classes: int | None = None,
     ):
-        floating = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=float), init)
+        parameters, self.rest = eqx.partition(init, is_numeric)
+        floating = jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype=float), parameters)
         self.initial, self.unravel = ravel_pytree(floating)
+        if self.initial.size == 0:
+            raise InputError("init holds no numbers; give an example of the parameters.")
         self.prior_function = log_prior
         self.likelihood_function = log_likelihood
         self.predict_function = predict
@@ -134,15 +144,15 @@ class FromCallables(Model):
         return self.initial.shape[0]
 
     def log_prior(self, theta):
-        return jnp.asarray(self.prior_function(self.unravel(theta)))
+        return jnp.asarray(self.prior_function(self.params(theta)))
 
     def log_likelihood(self, theta, x, y):
-        return self.likelihood_function(self.unravel(theta), x, y)
+        return self.likelihood_function(self.params(theta), x, y)
 
     def moments(self, theta, x):
         if self.predict_function is None:
             raise InputError("This model cannot predict; give FromCallables a predict= function.")
-        answer = self.predict_function(self.unravel(theta), x)
+        answer = self.predict_function(self.params(theta), x)
         if isinstance(answer, tuple):
             return answer
         return answer, jnp.full_like(answer, jnp.nan)
@@ -151,7 +161,7 @@ class FromCallables(Model):
         return self.initial
 
     def params(self, theta):
-        return self.unravel(theta)
+        return eqx.combine(self.unravel(theta), self.rest)
 
     def check(self, data, *, fitting=True):
         if self.num_classes is not None:

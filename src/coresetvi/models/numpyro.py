@@ -1,0 +1,267 @@
+"""`FromNumPyro`: a NumPyro model function as a model of independent rows.
+
+Latent sites on their unconstrained scale are the parameters; observed sites give one log-likelihood a row.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters.partial_eval import dce_jaxpr
+
+from ..data import Dataset
+from ..errors import InputError
+from .base import Model, Theta, check_inputs
+from .likelihoods import check_labels
+from .numpyro_sites import (
+    FEW,
+    MORE,
+    by_row,
+    central_values,
+    is_factor,
+    log_density,
+    run_at,
+    run_user_code,
+    split,
+    survey,
+    unmasked,
+)
+
+# How many rows are tried out when a model is made.
+TRIED = 4
+
+
+class Layout(NamedTuple):
+    """Which site is what, as found when the model was made."""
+
+    latent: tuple[tuple[str, tuple[int, ...]], ...]  # names and unconstrained shapes, in the order of theta
+    observed: tuple[tuple[str, int], ...]  # names, and the axis of the log-density that counts the rows
+    extra: tuple[str, ...]  # factors that do not count rows: part of the prior
+    derived: tuple[str, ...]  # deterministic sites that depend on parameters only
+    responses: tuple[str, ...]  # observed sites that are no factors
+
+    @property
+    def response(self) -> str | None:
+        """The observed site, if there is only one."""
+        return self.responses[0] if len(self.responses) == 1 else None
+
+
+class FromNumPyro(Model):
+    """A NumPyro model function, `model(x, y)` or `model(x)` for data without labels.
+
+    `data` is an example: its shapes and types are kept, none of its rows. Parameters are the latent sites on
+    their unconstrained scale, `params` gives them back by name. The rows are what changes when the data have
+    more of them: usually a plate of that size, which `plate=` may name if there are several.
+
+    >>> import numpyro
+    >>> from numpyro import distributions as dist
+    >>> def regression(x, y):
+    ...     scale = numpyro.sample("scale", dist.HalfNormal(1.0))
+    ...     slope = numpyro.sample("slope", dist.Normal(0.0, scale).expand([2]).to_event(1))
+    ...     with numpyro.plate("rows", len(x)):
+    ...         numpyro.sample("y", dist.Bernoulli(logits=x @ slope), obs=y)
+    >>> model = FromNumPyro(regression, [[1.0, 2.0], [3.0, 4.0]], [0, 1])
+    >>> model.dim, model.num_classes
+    (3, 2)
+    >>> {name: value.shape for name, value in model.params(jnp.zeros(3)).items()}
+    {'scale': (), 'slope': (2,)}
+    """
+
+    function: Callable
+    layout: Layout = eqx.field(static=True)
+    row_shape: tuple[int, ...] = eqx.field(static=True)
+    label: jax.ShapeDtypeStruct | None = eqx.field(static=True)
+    initial: Theta
+    num_classes: int | None
+
+    def __init__(self, model: Callable, data: Any, y: Any = None, *, plate: str | None = None):
+        require_numpyro()
+        if not callable(model):
+            raise InputError(f"model must be a NumPyro model function, not a {type(model).__name__}.")
+        data = data if isinstance(data, Dataset) and y is None else Dataset(data, y)
+        labels = None if data.y is None else example_labels(np.asarray(data.y))
+        self.function = model
+        self.row_shape = data.x.shape[1:]
+        self.label = None if labels is None else jax.ShapeDtypeStruct(labels.shape[1:], labels.dtype)
+        few, more = (survey(model, *self._example(rows)) for rows in (FEW, MORE))
+        latent = tuple((name, seen.unconstrained) for name, seen in few.items() if seen.kind == "latent")
+        observed, extra = split(few, more, plate)
+        responses = tuple(name for name, _ in observed if few[name].kind == "observed")
+        self.layout = Layout(latent, observed, extra, (), responses)
+        derived = [name for name, seen in few.items() if seen == more[name] and seen.kind == "deterministic"]
+        parameters = [name for name, _ in latent]
+        for name, reads in zip([*parameters, *extra, *derived], self._reads_data(derived), strict=True):
+            if reads and name in parameters:
+                raise InputError(
+                    f"The prior of site {name!r} depends on the data; "
+                    "compute what it needs outside of the model."
+                )
+            if reads and name in extra:
+                raise InputError(
+                    f"Site {name!r} adds up the rows of the data; give numpyro.factor one number a row."
+                )
+            if reads:
+                derived.remove(name)
+        self.layout = self.layout._replace(derived=tuple(derived))
+        self.initial = central_values(model, parameters, *self._zeros(FEW))
+        is_label = self._try_out(data, labels)
+        self.num_classes = few[responses[0]].classes if is_label else None
+
+    @property
+    def dim(self):
+        return sum(math.prod(shape) for _, shape in self.layout.latent)
+
+    def log_prior(self, theta):
+        sites, log_volumes = self._run(theta, *self._zeros(FEW))
+        names = [*log_volumes, *self.layout.extra]
+        return sum(log_volumes.values()) + sum(jnp.sum(log_density(sites[name])) for name in names)
+
+    def log_likelihood(self, theta, x, y):
+        sites, _ = self._run(theta, x, y)
+        total = jnp.zeros(x.shape[0], theta.dtype)
+        for name, axis in self.layout.observed:
+            total = total + by_row(log_density(sites[name]), axis)
+        return total
+
+    def moments(self, theta, x):
+        name = self.layout.response
+        if name is None:
+            count = "several observed sites" if self.layout.responses else "no observed site"
+            raise InputError(f"This NumPyro model has {count}, so there is no single prediction.")
+        sites, _ = self._run(theta, x, self._zeros(len(x))[1])
+        distribution, axis = unmasked(sites[name]["fn"]), dict(self.layout.observed)[name]
+        if self.num_classes is not None and self.num_classes > 2:
+            classes = jnp.arange(self.num_classes)[:, None]
+            probability = jnp.exp(distribution.log_prob(jnp.broadcast_to(classes, (len(classes), len(x)))).T)
+            return probability, probability * (1.0 - probability)
+        shape = jnp.shape(sites[name]["value"])
+        axis -= len(distribution.event_shape)
+
+        def rows_first(values):
+            return jnp.moveaxis(jnp.broadcast_to(values, shape), axis, 0).astype(theta.dtype)
+
+        try:
+            return rows_first(distribution.mean), rows_first(distribution.variance)
+        except NotImplementedError as error:
+            raise InputError(f"The distribution of site {name!r} has no mean to predict.") from error
+
+    def start(self, key):
+        return self.initial
+
+    def params(self, theta):
+        sites, log_volumes = self._run(theta, *self._zeros(FEW))
+        return {name: jnp.asarray(sites[name]["value"]) for name in (*log_volumes, *self.layout.derived)}
+
+    def check(self, data, *, fitting=True):
+        check_inputs(data, self.row_shape)
+        if (data.y is None) != (self.label is None):
+            raise InputError(
+                "This model needs labels; pass Dataset(x, y)."
+                if data.y is None
+                else "This model was made for data without labels; pass Dataset(x)."
+            )
+        if self.num_classes is not None:
+            return check_labels(data, self.num_classes, fitting)
+        if data.y is not None and self.label is not None and data.y.shape[1:] != self.label.shape:
+            raise InputError(
+                f"y has rows of shape {data.y.shape[1:]}, but the model was made for {self.label.shape}."
+            )
+        return self._check_support(data)
+
+    def _check_support(self, data: Dataset) -> Dataset:
+        """Values that a site's distribution cannot take would give log-likelihoods without meaning."""
+
+        def inside(x, y):
+            sites, _ = self._run(self.initial, x, y)
+            within = {}
+            for name, axis in self.layout.observed:
+                distribution = sites[name]["fn"]
+                if not is_factor(sites[name]) and distribution is unmasked(distribution):
+                    allowed = distribution.support(sites[name]["value"])
+                    shape = log_density(sites[name]).shape
+                    within[name] = by_row(jnp.broadcast_to(~allowed, shape), axis) == 0
+            return within
+
+        for name, rows in run_user_code(lambda: jax.jit(inside)(data.x, data.y)).items():
+            if not np.all(rows):
+                raise InputError(
+                    f"Row {int(np.argmin(rows))} of the data has a value that site {name!r} cannot take; "
+                    "correct it or choose a distribution that can."
+                )
+        return data
+
+    def _run(self, theta, x, y):
+        """The sites at `theta`, and the log-volume |d constrained / d unconstrained| of every parameter."""
+        position, offset = {}, 0
+        for name, shape in self.layout.latent:
+            position[name] = theta[offset : offset + math.prod(shape)].reshape(shape)
+            offset += math.prod(shape)
+        return run_at(self.function, position, x, y)
+
+    def _example(self, rows: int):
+        x = jax.ShapeDtypeStruct((rows, *self.row_shape), jnp.result_type(float))
+        label = self.label
+        return x, None if label is None else jax.ShapeDtypeStruct((rows, *label.shape), label.dtype)
+
+    def _zeros(self, rows: int):
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._example(rows))
+
+    def _reads_data(self, derived: list[str]) -> list[bool]:
+        """Whether the density of each parameter and extra factor, and each derived value, uses the data."""
+
+        def outputs(theta, data):
+            sites, log_volumes = self._run(theta, *data)
+            densities = [log_density(sites[name]) for name in (*log_volumes, *self.layout.extra)]
+            return [*densities, *(jnp.asarray(sites[name]["value"]) for name in derived)]
+
+        jaxpr = jax.make_jaxpr(outputs)(jnp.zeros(self.dim), self._example(FEW)).jaxpr
+        kept = (dce_jaxpr(jaxpr, np.arange(len(jaxpr.outvars)) == i)[1] for i in range(len(jaxpr.outvars)))
+        return [any(used[1:]) for used in kept]
+
+    def _try_out(self, data: Dataset, labels: np.ndarray | None) -> bool:
+        """Refuse rows that see each other; tell whether the response is y itself."""
+        rows = np.linspace(0, len(data) - 1, TRIED).astype(int)
+
+        # Off the starting point, which may be one where the data do not count.
+        theta = self.initial + 0.3 * jnp.sin(1.0 + jnp.arange(self.dim))
+
+        @jax.jit
+        def outcome(x, y):
+            sites, _ = self._run(theta, x, y)
+            response = self.layout.response
+            value = None if response is None else sites[response]["value"]
+            return self.log_likelihood(theta, x, y), value
+
+        def of(rows):
+            return outcome(data.x[rows], None if labels is None else jnp.asarray(labels[rows]))
+
+        # The first and the last row keep their places among other neighbours.
+        (one, _), (other, _) = of(rows), of(rows[[0, -1, 0, -1]])
+        ends = np.array([0, -1])
+        if not np.allclose(one[ends], other[ends], rtol=1e-3, atol=1e-3, equal_nan=True):
+            raise InputError(
+                "The log-likelihood of a row changes with the other rows; a coreset needs independent rows, "
+                "so compute what joins them, such as means of columns, outside of the model."
+            )
+        if self.layout.response is None or labels is None or labels.ndim != 1:
+            return False
+        marks = jnp.arange(TRIED, dtype=labels.dtype)
+        return bool(np.array_equal(outcome(data.x[rows], marks)[1], marks))
+
+
+def require_numpyro() -> None:
+    """NumPyro is wanted by this model only, so it is not installed with the rest."""
+    try:
+        import numpyro  # noqa: F401
+    except ImportError as error:
+        raise InputError('FromNumPyro needs NumPyro; pip install "coresetvi[numpyro]".') from error
+
+
+def example_labels(labels: np.ndarray) -> np.ndarray:
+    """Labels with the type they will have in a fit: classes become integers there."""
+    whole = labels.ndim == 1 and np.all(labels == np.floor(labels))
+    return labels.astype(np.int32) if whole else labels

@@ -1,0 +1,274 @@
+"""Reading the trace of a NumPyro model: which sites are parameters, which are data, and where the rows lie.
+
+The function is traced for two numbers of rows. What changes with them belongs to the data, the rest to the
+prior; a function for which the two cannot be told apart is refused, in a sentence that names the site.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import InputError
+
+# The two numbers of rows.
+FEW, MORE = 3, 5
+
+
+class Seen(NamedTuple):
+    """What a trace tells about one site; `shape` is that of the log-density where there are observations."""
+
+    kind: str
+    shape: tuple[int, ...] = ()
+    dims: dict[str, int] | None = None  # the axis of every plate around it
+    scale: float | None = None
+    unconstrained: tuple[int, ...] = ()
+    classes: int | None = None
+
+
+def call(function: Callable, x, y) -> None:
+    """Run the user's function as it wants to be called."""
+    function(x) if y is None else function(x, y)
+
+
+def run_at(function: Callable, position: dict[str, Any], x, y):
+    """The sites at unconstrained values, and the log-volume that each of them brings into the density."""
+    from numpyro import handlers
+    from numpyro.distributions import biject_to
+
+    log_volumes = {}
+
+    def constrain(site):
+        name = site["name"]
+        if site["type"] != "sample" or name not in position:
+            return None
+        # Asked of the site itself: a support may depend on other parameters.
+        transform = biject_to(site["fn"].support)
+        value = transform(position[name])
+        log_volumes[name] = jnp.sum(transform.log_abs_det_jacobian(position[name], value))
+        return value
+
+    with handlers.trace() as sites, handlers.substitute(substitute_fn=constrain):
+        call(function, x, y)
+    return sites, log_volumes
+
+
+def log_density(site: dict[str, Any]):
+    """log p of a site's value, under `handlers.scale` if there is one."""
+    density = site["fn"].log_prob(site["value"])
+    return density if site["scale"] is None else site["scale"] * density
+
+
+def by_row(values, axis: int):
+    """The sum over all axes but one."""
+    others = tuple(other for other in range(-values.ndim, 0) if other != axis)
+    return jnp.sum(values, axis=others)
+
+
+def unmasked(distribution: Any) -> Any:
+    """The distribution under `handlers.mask`."""
+    from numpyro.distributions import MaskedDistribution
+
+    while isinstance(distribution, MaskedDistribution):
+        distribution = distribution.base_dist
+    return distribution
+
+
+def is_factor(site: dict[str, Any]) -> bool:
+    """Whether a site is a `numpyro.factor`, whose value is empty."""
+    return jnp.size(site["value"]) == 0
+
+
+def classes_of(distribution: Any) -> int | None:
+    """2 for a Bernoulli, C for a categorical distribution, None for any other."""
+    from numpyro import distributions as dist
+
+    while isinstance(distribution, (dist.MaskedDistribution, dist.ExpandedDistribution)):
+        distribution = distribution.base_dist
+    if isinstance(distribution, (dist.BernoulliLogits, dist.BernoulliProbs)):
+        return 2
+    if isinstance(distribution, (dist.CategoricalLogits, dist.CategoricalProbs)):
+        bounds: Any = distribution.support
+        return bounds.upper_bound + 1
+    return None
+
+
+def survey(function: Callable, x, y) -> dict[str, Seen]:
+    """Every site of the model for data of these shapes; nothing is computed."""
+    from numpyro import handlers
+
+    found: dict[str, Seen] = {}
+
+    def trace(x, y):
+        with handlers.trace() as sites, handlers.seed(rng_seed=0):
+            call(function, x, y)
+        for name, site in sites.items():
+            found[name] = look_at(name, site)
+
+    run_user_code(lambda: jax.eval_shape(trace, x, y))
+    return found
+
+
+def look_at(name: str, site: dict[str, Any]) -> Seen:
+    """One site of a trace, or a refusal of what no model of independent rows has."""
+    from numpyro.distributions import biject_to
+
+    kind = site["type"]
+    if kind in ("param", "mutable"):
+        raise InputError(
+            f"Site {name!r} is a numpyro.{kind} without a prior; give it one with numpyro.sample, or fix it."
+        )
+    if kind == "plate":
+        (size,) = site["value"].shape
+        if size != site["args"][0]:
+            raise InputError(f"Plate {name!r} takes a subsample; leave subsample_size out of the model.")
+        return Seen("plate", (size,))
+    if kind != "sample":
+        return Seen(kind, jnp.shape(site["value"]))
+    if site.get("_control_flow_done"):
+        raise InputError(
+            f"Site {name!r} is inside a scan, which joins rows; a coreset needs independent rows."
+        )
+    dims = {frame.name: frame.dim for frame in site["cond_indep_stack"]}
+    if site["is_observed"]:
+        shape = jax.eval_shape(site["fn"].log_prob, site["value"]).shape
+        scale = site["scale"] if isinstance(site["scale"], (int, float)) else None
+        return Seen(
+            "factor" if is_factor(site) else "observed", shape, dims, scale, (), classes_of(site["fn"])
+        )
+    if site["fn"].support.is_discrete:
+        raise InputError(
+            f"Site {name!r} is a discrete unknown; sum it out, for instance with dist.MixtureSameFamily."
+        )
+    if site["scale"] is not None:
+        raise InputError(f"Site {name!r} is a parameter under handlers.scale; scale observed sites only.")
+    shape = jnp.shape(site["value"])
+    return Seen("latent", shape, dims, None, biject_to(site["fn"].support).inverse_shape(shape))
+
+
+def split(few: dict[str, Seen], more: dict[str, Seen], plate: str | None):
+    """Observed sites with the axis that counts the rows, and the factors that have none."""
+    if few.keys() != more.keys():
+        name = min(few.keys() ^ more.keys())
+        raise InputError(f"Site {name!r} is there for some numbers of rows only; leave it in or out.")
+    if plate is not None and few.get(plate) == more.get(plate):
+        plates = [name for name in few if few[name].kind == "plate" and few[name] != more[name]]
+        known = ", ".join(map(repr, plates)) or "none"
+        raise InputError(
+            f"plate {plate!r} does not have one entry a row of the data; those that do: {known}."
+        )
+    observed, extra = [], []
+    for name, seen in few.items():
+        if seen.kind == "latent" and seen.shape != more[name].shape:
+            raise InputError(
+                f"Site {name!r} is a latent variable of every row, which a coreset of rows cannot keep; "
+                "marginalise it out of the model."
+            )
+        if seen.kind not in ("observed", "factor"):
+            continue
+        axis = row_axis(name, seen, more[name], plate)
+        if axis is not None:
+            observed.append((name, axis))
+        elif seen.kind == "factor":
+            extra.append(name)
+        else:
+            raise InputError(
+                f"The log-density of the observed site {name!r} is not one number a row; "
+                "put it into a plate of len(x), and leave the rows out of to_event."
+            )
+    if not observed:
+        raise InputError("The model observes nothing; give a numpyro.sample of it obs=y (or obs=x).")
+    if all(seen.kind != "latent" for seen in few.values()):
+        raise InputError("The model has no parameters; there must be a numpyro.sample without obs.")
+    return tuple(observed), tuple(extra)
+
+
+def row_axis(name: str, few: Seen, more: Seen, plate: str | None) -> int | None:
+    """The axis of a site's log-density, counted from its end, along which the rows lie; None without one."""
+    if few.scale != more.scale:
+        raise InputError(
+            f"Site {name!r} is scaled by a factor that changes with the number of rows; "
+            "leave handlers.scale out, weights of the rows do its work."
+        )
+    axes = range(-len(few.shape), 0)
+    changed = [
+        axis for axis in axes if len(few.shape) == len(more.shape) and few.shape[axis] != more.shape[axis]
+    ]
+    if plate is not None and plate in (few.dims or {}):
+        return (few.dims or {})[plate]
+    if few.shape == more.shape:
+        return None
+    if plate is not None or len(changed) != 1 or few.shape[changed[0]] != FEW:
+        remedy = "put it into that plate" if plate else "give its distribution and obs= the same shape"
+        raise InputError(
+            f"The log-density of site {name!r} has the shape {more.shape} for {MORE} rows, "
+            f"from which the rows cannot be told; {remedy}."
+        )
+    return changed[0]
+
+
+def central_values(function: Callable, names: list[str], x, y):
+    """Medians of the prior on the unconstrained scale, parameter by parameter, means or zeros where unknown.
+
+    Nothing is drawn: to compile a sampler takes longer than all the rest.
+    """
+    from numpyro import handlers
+    from numpyro.distributions import biject_to
+
+    unconstrained = {}
+
+    def center(site):
+        if site["type"] != "sample" or site["name"] not in names:
+            return None
+        transform = biject_to(site["fn"].support)
+        shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
+        zero = jnp.zeros(transform.inverse_shape(shape))
+        try:
+            point = transform.inv(jnp.broadcast_to(middle(site["fn"]), shape))
+        except (NotImplementedError, ImportError):
+            point = zero
+        # Equal components of a mixture would stay equal for ever; a hundredth tells them apart.
+        nudge = 0.01 * jnp.sin(1.0 + jnp.arange(zero.size)).reshape(zero.shape)
+        unconstrained[site["name"]] = jnp.where(jnp.isfinite(point), point, zero) + nudge
+        return transform(unconstrained[site["name"]])
+
+    @jax.jit
+    def find():
+        with handlers.substitute(substitute_fn=center):
+            call(function, x, y)
+        return jnp.concatenate([jnp.ravel(unconstrained[name]) for name in names])
+
+    return find()
+
+
+def middle(distribution: Any):
+    """The median of a distribution, or its mean if the median has no formula."""
+    from numpyro import distributions as dist
+
+    if isinstance(distribution, (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)):
+        return jnp.broadcast_to(middle(distribution.base_dist), distribution.shape())
+    if isinstance(distribution, dist.TransformedDistribution):
+        value = middle(distribution.base_dist)
+        for transform in distribution.transforms:
+            value = transform(value)
+        return value
+    try:
+        return distribution.icdf(0.5)
+    except (NotImplementedError, ImportError):
+        return distribution.mean
+
+
+def run_user_code(thunk: Callable[[], Any]) -> Any:
+    """What `thunk` returns; an error inside it is the model's, and told in one line."""
+    try:
+        return thunk()
+    except InputError:
+        raise
+    except jax.errors.ConcretizationTypeError as error:
+        raise InputError(
+            "The model asks for values of the data while it is traced; compute such numbers outside of it."
+        ) from error
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"The model does not accept these data: {reason}") from error
