@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import coresetvi as cvi
 from coresetvi import choices, cli, console, demo, tables
 from coresetvi.errors import InputError
+from coresetvi.sizes import default_size
 
 SMALL = ["--size", "6", "--steps", "3"]
 
@@ -389,10 +390,7 @@ def test_models_are_built_as_asked(folder):
         2, noise=3.0, intercept=True
     )
     wide = cvi.models.BayesianMLP(2, (200,), 3)
-    assert (
-        choices.default_size(wide, three) == 40
-        and choices.default_size(cvi.models.PoissonRegression(2), three) == 20
-    )
+    assert default_size(wide, len(three)) == 40 and default_size(cvi.models.PoissonRegression(2), 40) == 20
 
 
 def test_json_is_strict():

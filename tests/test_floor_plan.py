@@ -90,6 +90,7 @@ FLOORS = [
     "records",
     "held_out",
     "coresetvi",  # the package itself, whose names the rooms above use as anyone else would
+    "estimator_rows",
     "sklearn",
     "summary",
     "choices",

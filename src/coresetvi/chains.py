@@ -162,7 +162,9 @@ def begin(log_joint: LogJoint, frame: Frame, starts: Array) -> tuple[Any, Tuning
         tuning = Tuning(jnp.asarray(1.0), mass_state.inverse_mass_matrix, step[0](1.0), mass_state)
         return hmc.init(start, lambda z: log_joint(frame.out(z))), tuning
 
-    return jax.vmap(one)(starts)
+    # Python's numbers leave weak types behind, which would change with the first chunks: one more
+    # compilation of `advance` for each change.
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), jax.vmap(one)(starts))
 
 
 @eqx.filter_jit

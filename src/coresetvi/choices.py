@@ -4,8 +4,6 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
-import numpy as np
-
 import coresetvi as cvi
 
 from . import tables
@@ -22,8 +20,6 @@ FAMILIES = {
 }
 # How each model reads the target.
 LABEL_KINDS = {"logistic": "classes", "softmax": "classes", "linear": "numbers", "poisson": "numbers"}
-# Size of a coreset that was not asked for: this many points a parameter, within these limits.
-POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
 # What can be learned, in words.
 LEARNED = {"x": "locations", "y": "labels", "weights": "weights", "total": "the total weight"}
 
@@ -216,9 +212,3 @@ def hidden_layers(text: str | None) -> tuple[int, ...]:
         return (20,) if text is None else tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise InputError(f"--hidden {text!r} is no list of layer sizes; write it like 20,20") from error
-
-
-def default_size(model: cvi.models.Model, dataset: cvi.Dataset) -> int:
-    """Enough points to pin down every parameter, while that is few."""
-    wanted = min(max(POINTS_PER_PARAMETER * model.dim, FEWEST_POINTS), MOST_POINTS)
-    return min(wanted, int(np.count_nonzero(dataset.weights)))

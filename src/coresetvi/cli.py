@@ -27,7 +27,6 @@ from .choices import (
     METHODS,
     build_construction,
     check_choice,
-    default_size,
     learn_set,
     read_problem,
 )
@@ -47,6 +46,7 @@ from .console import (
 )
 from .errors import InputError
 from .labels import some
+from .sizes import default_size
 from .summary import advice, describe, fit_lines, heaviest, origin_lines, prediction_columns, score
 
 with contextlib.suppress(ImportError):
@@ -173,7 +173,7 @@ def fit(
             hidden=hidden,
         )
         if METHODS[method].sized:
-            size = size or default_size(chosen, dataset)
+            size = size or default_size(chosen, int(np.count_nonzero(dataset.weights)))
         construction = build_construction(
             method,
             size,

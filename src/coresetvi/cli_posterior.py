@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import os
+import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -93,23 +96,32 @@ def check_draws_file(out: Path, overwrite: bool) -> None:
     """Refuse a file for draws that could not be written, before they cost any time."""
     if out.suffix != ".nc":
         tables.check_output(out, overwrite=overwrite)
+    elif out.is_dir():
+        raise InputError(f"{out} is a directory; choose the name of a file")
     elif out.exists() and not overwrite:
         raise InputError(f"{out} exists already; choose another name or pass --overwrite")
+    elif importlib.util.find_spec("arviz") is None:
+        raise InputError(f'{out} needs ArviZ; pip install "coresetvi[arviz]"')
 
 
 def write_draws(draws: Draws, out: Path, overwrite: bool) -> None:
     """Draws as a table with one column a parameter, or as an ArviZ file."""
     if out.suffix == ".nc":
         data = draws.to_arviz()
+        staging = out.with_name(f".{uuid.uuid4().hex}.nc")
         try:
             out.parent.mkdir(parents=True, exist_ok=True)
-            data.to_netcdf(str(out))
+            data.to_netcdf(str(staging))
+            os.replace(staging, out)
         except (ImportError, ValueError) as error:
             raise InputError(f"{out} cannot be written ({error}); pip install h5netcdf") from error
         except OSError as error:
             raise InputError(
                 f"{out} cannot be written ({error.strerror or error}); choose another"
             ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                staging.unlink()
         return
     chains, number = draws.flat.shape[:2]
     columns: dict[str, Any] = {

@@ -32,7 +32,10 @@ def correct(draws: Draws, data: Dataset) -> Draws:
     instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
     log_w = data_log_ratios(draws, data)
     smooth, khat = smoothed_weights(log_w.ravel())
+    # How the draws themselves were weighted, if by importance, is not what their correction is judged by.
+    drawn = {name: draws.about[name] for name in ("khat", "khat_threshold", "ess") if name in draws.about}
     about: dict[str, Any] = {
+        "drawn": drawn,
         **draws.about,
         "khat": khat,
         "khat_threshold": khat_threshold(log_w.size),

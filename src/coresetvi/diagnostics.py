@@ -141,7 +141,8 @@ def judge_posterior(fit: Fit, draws: Draws, data: Dataset, bound: Numbers) -> tu
         effective = min(effective, float(diagnostics.ess_bulk(jnp.asarray(rise - rise.mean()))))
     elif "proposals" in draws.about:
         # Draws by importance come more than once.
-        effective = min(effective, draws.about["ess"] * draws.about["proposals"])
+        share = draws.about.get("drawn", draws.about)["ess"]
+        effective = min(effective, share * draws.about["proposals"])
     flat = rise.ravel()
     ratio, log_mean = kl_terms(flat)
     posterior = {
@@ -196,12 +197,16 @@ def resampled(fit: Fit, thetas: Any, weights: np.ndarray, number: int, key: PRNG
 def thin(draws: Draws, number: int) -> Draws:
     """About `number` of the draws, evenly spaced in every chain."""
     every = max(1, draws.flat.shape[0] * draws.flat.shape[1] // number)
+    log_weights = draws.log_weights
+    if log_weights is not None:
+        log_weights = log_weights[:, ::every]
+        log_weights = log_weights - float(jax.nn.logsumexp(jnp.asarray(log_weights)))
     return dataclasses.replace(
         draws,
         flat=draws.flat[:, ::every],
         log_density=draws.log_density[:, ::every],
         stats={name: values[:, ::every] for name, values in draws.stats.items()},
-        log_weights=None,
+        log_weights=log_weights,
     )
 
 

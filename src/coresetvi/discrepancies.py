@@ -40,9 +40,12 @@ def moment_errors(mean, covariance, other_mean, other_covariance) -> dict[str, f
 
 def whitener(covariance: np.ndarray) -> np.ndarray:
     """A matrix W such that (draws - mean) @ W has unit covariance; flat directions are left out."""
-    values, axes = np.linalg.eigh(covariance)
+    deviation = np.sqrt(np.diag(covariance))
+    # Correlations have no units: no parameter is flat for being measured in large ones.
+    scale = np.where(deviation > 0, deviation, 1.0)[:, None]
+    values, axes = np.linalg.eigh(covariance / (scale * scale.T))
     kept = values > 1e-12 * values.max()
-    return axes[:, kept] / np.sqrt(values[kept])
+    return axes[:, kept] / np.sqrt(values[kept]) / scale
 
 
 def sliced_wasserstein(draws: np.ndarray, other: np.ndarray, generator: np.random.Generator) -> float:
@@ -81,7 +84,7 @@ def kernel_stein(draws: np.ndarray, scores: np.ndarray) -> float:
     """Kernel Stein discrepancy of draws from a density with these scores (gradients of its logarithm).
 
     Inverse multiquadric kernel k(x, y) = (1 + |x - y|^2)^(-1/2); needs no draws of the density. It is zero
-    for infinitely many draws of the density itself; n draws leave about sqrt(dim / n).
+    for infinitely many draws of the density itself; n draws leave about sqrt(2 dim / n).
     """
     difference = draws[:, None] - draws[None]
     squares = np.sum(difference**2, axis=-1)

@@ -120,12 +120,17 @@ class Draws:
                 f"{mixing['divergent']:.1%} of the transitions diverged; reparametrise the model, "
                 "or trust these draws less where it is curved."
             )
-        if "khat" in self.about and not usable(self.about):
-            found.append(
-                f"Importance weights are too uneven (k-hat {self.about['khat']:.2f}, above "
-                f"{self.about['khat_threshold']:.2f}); use method='smc' or 'nuts'"
-                + (", or a larger coreset." if self.log_weights is not None else ".")
-            )
+        corrected = "drawn" in self.about
+        for quality, remedy in (
+            (self.about["drawn"] if corrected else self.about, "use method='smc' or 'nuts'."),
+            (self.about if corrected else {}, "use a larger coreset."),
+        ):
+            if "khat" in quality and not usable(quality):
+                found.append(
+                    f"Importance weights {'of the data ' if quality is self.about and corrected else ''}"
+                    f"are too uneven (k-hat {quality['khat']:.2f}, above {quality['khat_threshold']:.2f}); "
+                    + remedy
+                )
         return found
 
     def resample(self, key: int | jax.Array = 0) -> "Draws":

@@ -3,6 +3,7 @@
 Every function needs matplotlib, which `pip install "coresetvi[cli]"` brings; it is imported when first used.
 """
 
+import contextlib
 import os
 import uuid
 from collections.abc import Sequence
@@ -186,7 +187,8 @@ def save_figure(figure: "Figure", file: Any) -> None:
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror or error}); choose another") from error
     finally:
-        staging.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            staging.unlink()
 
 
 def _figure(width: float, height: float) -> "Figure":

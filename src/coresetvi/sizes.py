@@ -24,6 +24,8 @@ from .fitted import Fit
 from .models.base import Model
 
 SMALLEST, GROWTH = 10, 2
+# Size of a coreset that was not asked for: this many points a parameter, within these limits.
+POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
 # Part of the total weight that newly added points begin with: enough to be moved, too little to disturb.
 NEW_SHARE = 0.1
 
@@ -133,6 +135,16 @@ def choose_size(
     assert fitted is not None and certificate is not None
     goal = f"KL of at most {target_kl:g} nats" if nll_gap is None else f"NLL gap of at most {nll_gap:g}"
     return SizeChoice(fitted, certificate, met, goal, tried)
+
+
+def default_size(model: Model, available: int) -> int:
+    """Enough points to pin down every parameter, while that is few, and never more than there are rows.
+
+    >>> from coresetvi.models import LogisticRegression
+    >>> default_size(LogisticRegression(40), 1000), default_size(LogisticRegression(40), 50)
+    (80, 50)
+    """
+    return min(max(POINTS_PER_PARAMETER * model.dim, FEWEST_POINTS), MOST_POINTS, available)
 
 
 def series(sizes: Sequence[int] | None, max_size: int, data: Dataset) -> list[int]:

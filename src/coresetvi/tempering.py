@@ -41,7 +41,8 @@ def temper(
     start_key, key = jax.random.split(key)
     noise = jax.random.normal(start_key, (num_particles, family.noise_dim(psi["mean"].shape[0])))
     particles = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)[0]
-    temperature, step_size = jnp.asarray(0.0), jnp.asarray(0.5)
+    # Arrays that are not of Python's numbers: `next_temperature` is then compiled once.
+    temperature, step_size = jnp.zeros(()), 0.5 * jnp.ones(())
     temperatures, acceptances = [], []
     with Progress(progress) as bar:
         while not temperatures or temperatures[-1] < 1.0:
