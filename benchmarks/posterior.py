@@ -23,10 +23,10 @@ def nuts() -> list[dict[str, object]]:
     for name in ("phishing", "adult"):
         train, test = cvi.datasets.load(name)
         model = cvi.models.LogisticRegression(train.dim)
-        full = cvi.sample(model, train, num_samples=5000, key=17)
+        full = cvi.sample(model, train, num_samples=2000, key=17)
         for key in KEYS:
             fit = cvi.fit(cvi.BBPSVI(size=100), model, train, key=key)
-            draws = cvi.sample(fit, num_samples=5000)
+            draws = cvi.sample(fit, num_samples=2000)
             corrected = cvi.correct(draws, train)
             certificate = cvi.diagnose(fit, train, full, draws=draws, held_out=test)
             rows.append(

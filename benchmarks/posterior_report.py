@@ -29,7 +29,7 @@ def nuts(rows: list[dict]) -> list[str]:
     return [
         "## NUTS on a coreset of 100 points against NUTS on all rows",
         "",
-        "Defaults, 4 × 5,000 draws each. Errors are the largest over the parameters, in posterior standard",
+        "Defaults, 4 × 2,000 draws each. Errors are the largest over the parameters, in posterior standard",
         "deviations; the Monte-Carlo error is one standard error of the difference of two means.",
         "*corrected* is after `coresetvi.correct`. The first key of each data set compiles.",
         "",

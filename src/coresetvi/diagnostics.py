@@ -17,7 +17,7 @@ from .checks import instance, whole_number
 from .correction import data_log_ratios
 from .curvature import compare_slopes, gradients
 from .data import Dataset
-from .draws import Draws
+from .draws import Draws, chain_measures
 from .errors import InputError
 from .fit import one_key
 from .fitted import Fit
@@ -136,9 +136,8 @@ def judge_posterior(fit: Fit, draws: Draws, data: Dataset, bound: Numbers) -> tu
     rise = data_log_ratios(draws, data)
     effective = float(rise.size)
     if "divergent" in draws.stats:
-        from blackjax import diagnostics
-
-        effective = min(effective, float(diagnostics.ess_bulk(jnp.asarray(rise - rise.mean()))))
+        column = jnp.asarray(rise - rise.mean())[..., None]
+        effective = min(effective, float(chain_measures(column)[1]))
     elif "proposals" in draws.about:
         # Draws by importance come more than once.
         share = draws.about.get("drawn", draws.about)["ess"]

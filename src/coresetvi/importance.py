@@ -105,11 +105,16 @@ def smoothed_weights(log_w) -> tuple[np.ndarray, float]:
     khat = pareto_khat(log_w)
     smooth = log_w
     if math.isfinite(khat):
-        from blackjax.diagnostics import psis_weights
-
         # Only the ratios matter, and float32 has digits for them near zero.
-        smooth = np.asarray(psis_weights(jnp.asarray(log_w - log_w.max()))[0], np.float64)
+        smooth = np.asarray(_smooth_tail(jnp.asarray(log_w - log_w.max())), np.float64)
     return smooth - _log_sum_exp(smooth), khat
+
+
+@jax.jit
+def _smooth_tail(log_w: Float[Array, " s"]) -> Float[Array, " s"]:
+    from blackjax.diagnostics import psis_weights
+
+    return psis_weights(log_w)[0]
 
 
 def _log_sum_exp(values: np.ndarray) -> float:

@@ -22,7 +22,7 @@ from .importance import khat_threshold, log_weights, normalised_ess, smoothed_we
 from .laplace import fit_laplace
 from .models.base import Model
 from .start import start_family
-from .tempering import temper
+from .tempering import draw_family, temper
 
 # Proposals of r for every draw that importance sampling keeps.
 PROPOSALS = 5
@@ -55,8 +55,7 @@ class Request(NamedTuple):
 
     def proposals(self, number: int) -> tuple[Array, Array]:
         """Draws of r and their log-density."""
-        noise = jax.random.normal(self.key, (number, self.family.noise_dim(self.model.dim)))
-        return jax.vmap(self.family.sample_and_log_prob, (None, 0))(self.psi, noise)
+        return draw_family(self.family, self.psi, self.key, number)
 
 
 def sample(

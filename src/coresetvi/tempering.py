@@ -39,8 +39,7 @@ def temper(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Particles (S, d) of the posterior, their log-density, and how they came there from r."""
     start_key, key = jax.random.split(key)
-    noise = jax.random.normal(start_key, (num_particles, family.noise_dim(psi["mean"].shape[0])))
-    particles = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)[0]
+    particles = draw_family(family, psi, start_key, num_particles)[0]
     # Arrays that are not of Python's numbers: `next_temperature` is then compiled once.
     temperature, step_size = jnp.zeros(()), 0.5 * jnp.ones(())
     temperatures, acceptances = [], []
@@ -60,6 +59,13 @@ def temper(
             bar.show("tempering", round(1000 * temperatures[-1]), 1000)
     found = {"temperatures": temperatures, "acceptance_rate": acceptances[-1]}
     return np.asarray(particles), np.asarray(log_joint.of_draws(particles)), found
+
+
+@eqx.filter_jit
+def draw_family(family: Family, psi: Psi, key: PRNGKeyArray, number: int) -> tuple[Array, Array]:
+    """Independent draws of r, (S, d), and their log-density."""
+    noise = jax.random.normal(key, (number, family.noise_dim(psi["mean"].shape[0])))
+    return jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
 
 
 @eqx.filter_jit
