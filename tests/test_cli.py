@@ -400,7 +400,17 @@ def test_json_is_strict():
 
 
 def test_help_has_examples():
-    for command in ("fit", "predict", "inspect", "compare", "demo"):
+    for command in (
+        "fit",
+        "predict",
+        "inspect",
+        "sample",
+        "diagnose",
+        "plot",
+        "export",
+        "compare",
+        "demo",
+    ):
         text = run(command, "--help").stdout
         assert f"\n    coresetvi {command}" in text and "--json" in text
     assert cvi.__version__ in run("--version").stdout

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import shutil
 import warnings
 
 import jax
@@ -102,6 +103,26 @@ def test_stan_gets_a_program_and_data(folder, tmp_path, monkeypatch, arguments, 
     assert json.loads((tmp_path / files[1]).read_text()) == exported.data
 
 
+@pytest.mark.parametrize(
+    ("to", "files"),
+    [
+        ("csv", ["soft.csv"]),
+        ("parquet", ["soft.parquet"]),
+        ("stan", ["soft_stan/model.stan", "soft_stan/data.json"]),
+        ("pymc", ["soft_pymc.py"]),
+        ("sklearn", ["soft_sklearn.csv"]),
+    ],
+)
+@pytest.mark.parametrize("inside", [False, True])
+def test_by_default_files_lie_beside_the_fit(folder, tmp_path, monkeypatch, to, files, inside):
+    shutil.copytree(folder / "soft", tmp_path / "soft")
+    monkeypatch.chdir(tmp_path / "soft" if inside else tmp_path)
+    assert run("." if inside else "soft", "--to", to).exit_code == 0
+    before = {path.name for path in (folder / "soft").iterdir()}
+    assert {path.name for path in (tmp_path / "soft").iterdir()} == before
+    assert all((tmp_path / file).is_file() for file in files)
+
+
 @pytest.mark.usefixtures("quick_compilation")
 def test_the_numpyro_script_samples(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(folder)  # the script must find the fit from anywhere
@@ -162,7 +183,7 @@ BAD_INPUTS = {
         "soft is inside the saved fit soft; choose",
     ),
     "out in the fit": (["soft", "--out", "../{folder}/soft/a.csv"], "a.csv is inside the saved fit soft"),
-    "no --out": (["soft"], "Missing option '--out'"),
+    "neither": (["soft"], "for which tool? say it with --to csv|tsv|parquet"),
 }
 
 

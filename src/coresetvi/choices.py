@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import coresetvi as cvi
@@ -97,6 +98,16 @@ def refusal(option: str, value: Any, methods: Sequence[str]) -> InputError:
         words = " and ".join(LEARNED.get(name, repr(name)) for name in sorted(value))
         return InputError(f"{listed} cannot learn {words} ({flag}); {remedy}")
     return InputError(f"{flag} is not for {listed}; {remedy}")
+
+
+def beside(folder: Path, ending: str) -> Path:
+    """A file next to a folder, with the folder's name and another ending.
+
+    >>> beside(Path("work/fitted"), ".png").as_posix()
+    'work/fitted.png'
+    """
+    named = folder if folder.name not in ("", "..") else folder.resolve()
+    return named.with_name(f"{named.name}{ending}")
 
 
 def split_list(option: str, text: str) -> list[str]:

@@ -12,7 +12,7 @@ import coresetvi as cvi
 
 from . import export as tools
 from . import tables
-from .choices import check_choice
+from .choices import beside, check_choice
 from .console import enable_compilation_cache, print_json, reporting, say
 from .errors import InputError
 from .export import rows
@@ -104,9 +104,11 @@ BY_ENDING = {".stan": "stan"} | {
 
 def export(
     fitted: Annotated[Path, typer.Argument(metavar="DIR", help="Directory that coresetvi fit wrote.")],
-    out: Annotated[Path, typer.Option(help="File to write; a directory or .stan file for stan.")],
     to: Annotated[
         str | None, typer.Option(metavar="|".join(TOOLS), help="For what; default by the ending of --out.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File, for stan a directory; default beside DIR, named after it.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     as_json: Json = False,
@@ -118,11 +120,13 @@ def export(
 
     \b
     Examples:
-      coresetvi export fitted --out coreset.csv
+      coresetvi export fitted --to csv
+      coresetvi export fitted --out coreset.parquet
       coresetvi export fitted --to stan --out stan
       coresetvi export fitted --to numpyro --out nuts.py --overwrite
     """
     with reporting(as_json):
+        out = default_file(fitted, to) if out is None else out
         name = choose_tool(to, out)
         if fitted.resolve() in (out.resolve(), *out.resolve().parents):
             raise InputError(f"--out {out} is inside the saved fit {fitted}; choose another place")
@@ -134,6 +138,19 @@ def export(
         say(f"Wrote {' and '.join(files)}.")
         if TOOLS[name].endings == (".py",):
             say(f"Next: python {out}")
+
+
+def default_file(fitted: Path, to: str | None) -> Path:
+    """Beside the saved fit, with its name.
+
+    >>> default_file(Path("work/fitted"), "csv").as_posix(), default_file(Path("fitted"), "stan").as_posix()
+    ('work/fitted.csv', 'fitted_stan')
+    """
+    if to is None:
+        raise InputError(f"for which tool? say it with --to {'|'.join(TOOLS)}, or name a file with --out")
+    check_choice("--to", to, TOOLS)
+    ending, *_ = (*TOOLS[to].endings, "")
+    return beside(fitted, ending if ending == f".{to}" else f"_{to}{ending}")
 
 
 def choose_tool(to: str | None, out: Path) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import coresetvi as cvi
 
 from . import plots, tables
-from .choices import check_choice
+from .choices import beside, check_choice
 from .console import complain, enable_compilation_cache, print_json, reporting, say, show_table
 from .draws import Draws, scalars
 from .errors import InputError
@@ -185,7 +185,9 @@ def fitted_rows(fit: cvi.Fit, path: Path, weights: str | None, drop: Any) -> cvi
 
 def plot(
     fitted: FitDirectory,
-    out: Annotated[Path, typer.Option(help="Picture: .png, .pdf or .svg.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Picture: .png, .pdf or .svg; default beside DIR, named after it.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="Table to show behind a map of two inputs.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     as_json: Json = False,
@@ -194,10 +196,11 @@ def plot(
 
     \b
     Examples:
-      coresetvi plot fitted --out fitted.png
+      coresetvi plot fitted
       coresetvi plot moons --data moons.csv --out moons.pdf --overwrite
     """
     with reporting(as_json):
+        out = beside(fitted, ".png") if out is None else out
         if out.suffix.lower() not in PICTURES:
             raise InputError(f"--out {out} is no picture; use a name that ends in {', '.join(PICTURES)}")
         if out.exists() and not overwrite:
