@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
 
+import coresetvi as cvi
 from coresetvi.constructions.base import Construction, Problem
 from coresetvi.coreset import Frame, Leaves, make_frame, start_leaves
 from coresetvi.data import Dataset
-from coresetvi.families import Family
+from coresetvi.families import Family, FullRank
 from coresetvi.inner import InnerInfo, InnerProblem
 from coresetvi.likelihood_sums import weighted_log_likelihood
 from coresetvi.models import LinearRegression, LogisticRegression, Model, SoftmaxRegression
@@ -179,3 +180,20 @@ def coreset_case(
         return jnp.mean(jax.vmap(negative_elbo_term)(noise))
 
     return Case(model, data, frame, learned, frozen, InnerProblem(inner_loss, family, model.dim))
+
+
+def fit_by_hand(model, coreset, psi, family=None, **changes):
+    """A fit that nobody fitted, with this r."""
+    fields = {
+        "coreset": model.check(coreset),
+        "model": model,
+        "family": family or FullRank(),
+        "psi": {name: jnp.asarray(leaf, jnp.result_type(float)) for name, leaf in psi.items()},
+        "construction": None,
+        "history": {},
+        "result": "finished",
+        "key": jax.random.key(0),
+        "seconds": {},
+        "about": {},
+    }
+    return cvi.Fit(**{**fields, **changes})

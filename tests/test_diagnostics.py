@@ -61,19 +61,7 @@ def by_hand(coreset, mean=None, covariance=None, **changes):
     """A fit that nobody fitted, whose r is the coreset's posterior unless given."""
     own = LINEAR.posterior(coreset)
     psi = exact.full_rank(own[0] if mean is None else mean, own[1] if covariance is None else covariance)
-    fields = {
-        "coreset": LINEAR.check(coreset),
-        "model": LINEAR,
-        "family": FullRank(),
-        "psi": {name: jnp.asarray(leaf, jnp.float32) for name, leaf in psi.items()},
-        "construction": None,
-        "history": {},
-        "result": "finished",
-        "key": jax.random.key(0),
-        "seconds": {},
-        "about": {},
-    }
-    return cvi.Fit(**{**fields, **changes})
+    return exact.fit_by_hand(LINEAR, coreset, psi, **changes)
 
 
 def moved(shift=0.0, width=1.0, direction=None):

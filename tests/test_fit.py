@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import registry
-from exact import MAX_Z, full_rank, gaussian_kl
+from exact import MAX_Z, fit_by_hand, full_rank, gaussian_kl
 from registry import MODELS, SIZE, X, logistic_laplace, values
 
 import coresetvi as cvi
@@ -24,7 +24,7 @@ from coresetvi.constructions.base import Construction, Problem
 from coresetvi.coreset import make_frame, start_leaves
 from coresetvi.data import Dataset, concatenate
 from coresetvi.errors import ArtefactError, CoresetviError, InputError, NonFiniteError
-from coresetvi.families import FullRank, MeanField
+from coresetvi.families import MeanField
 from coresetvi.inner import Joint, Unrolled
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression
 from coresetvi.objectives import ImportanceElbo
@@ -524,19 +524,7 @@ def test_full_vi_does_not_stop_while_it_still_gains():
 
 def by_hand(model, coreset, mean, covariance, **changes):
     """A fit whose r is the normal with these moments."""
-    fields = {
-        "coreset": model.check(coreset),
-        "model": model,
-        "family": FullRank(),
-        "psi": full_rank(mean, covariance),
-        "construction": None,
-        "history": {},
-        "result": "finished",
-        "key": jax.random.key(0),
-        "seconds": {},
-        "about": {},
-    }
-    return cvi.Fit(**{**fields, **changes})
+    return fit_by_hand(model, coreset, full_rank(mean, covariance), **changes)
 
 
 LINEAR = LinearRegression(2, noise=0.7, intercept=True)

@@ -18,7 +18,7 @@ import coresetvi as cvi
 from coresetvi import chains, draws, tempering
 from coresetvi.draws import Draws, chain_measures
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, MeanField
+from coresetvi.families import MeanField
 from coresetvi.models import LinearRegression, PoissonRegression
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -42,30 +42,13 @@ Y = X @ [1.0, -1.0, 0.5] + 0.7 * np.random.default_rng(1).standard_normal(ROWS)
 WEIGHTS = np.linspace(0.2, 2.0, ROWS)
 
 
-def by_hand(model, coreset, psi, family=None, **changes):
-    """A fit that nobody fitted, with this r."""
-    fields = {
-        "coreset": model.check(coreset),
-        "model": model,
-        "family": family or FullRank(),
-        "psi": {name: jnp.asarray(leaf, jnp.float32) for name, leaf in psi.items()},
-        "construction": None,
-        "history": {},
-        "result": "finished",
-        "key": jax.random.key(0),
-        "seconds": {},
-        "about": {},
-    }
-    return cvi.Fit(**{**fields, **changes})
-
-
 CORESET = cvi.Dataset(X, Y, WEIGHTS)
 MEAN, COVARIANCE = LINEAR.posterior(CORESET)
 DEVIATION = np.sqrt(np.diag(COVARIANCE))
-FULL_RANK = by_hand(LINEAR, CORESET, exact.full_rank(MEAN, COVARIANCE))
+FULL_RANK = exact.fit_by_hand(LINEAR, CORESET, exact.full_rank(MEAN, COVARIANCE))
 # Without correlations, and a little off.
 WIDTH, OFF_MEAN = 1.2 * DEVIATION, MEAN + 0.2 * DEVIATION
-MEAN_FIELD = by_hand(LINEAR, CORESET, MeanField().init(OFF_MEAN, WIDTH), MeanField())
+MEAN_FIELD = exact.fit_by_hand(LINEAR, CORESET, MeanField().init(OFF_MEAN, WIDTH), MeanField())
 TARGETS = {"full rank": FULL_RANK, "mean field": MEAN_FIELD, "model and data": (LINEAR, CORESET)}
 
 
@@ -154,7 +137,7 @@ def test_extreme_scales(method, name):
     deviation = np.sqrt(np.diag(covariance))
     assert deviation.min() < 2e-3
     # An r that is off by a third of a deviation.
-    fit = by_hand(LINEAR, data, exact.full_rank(mean + deviation / 3, covariance))
+    fit = exact.fit_by_hand(LINEAR, data, exact.full_rank(mean + deviation / 3, covariance))
     found = cvi.sample(fit, method=method, key=1, **counts(method))
     assert_moments(found, mean, covariance)
 
@@ -163,7 +146,7 @@ def test_nearly_collinear_columns_do_not_stop_a_chain():
     # The covariance of r, rounded to float32, has no Cholesky factor.
     copies = cvi.Dataset(np.column_stack([X[:, 0]] * 3), X[:, 0], np.full(ROWS, 1e6))
     mean, covariance = LINEAR.posterior(copies)
-    fit = by_hand(LINEAR, copies, exact.full_rank(mean, covariance))
+    fit = exact.fit_by_hand(LINEAR, copies, exact.full_rank(mean, covariance))
     found = cvi.sample(fit, **COUNTS)
     assert found.mixing()["ess_bulk"] > 200
     sums = found.flat.sum(axis=-1)
@@ -194,7 +177,7 @@ def quadrature():
 @functools.cache
 def skewed_fit(shift=0.2):
     mean, deviation, _ = quadrature()
-    return by_hand(POISSON, EVENTS, exact.full_rank([mean + shift], [[1.3 * deviation**2]]))
+    return exact.fit_by_hand(POISSON, EVENTS, exact.full_rank([mean + shift], [[1.3 * deviation**2]]))
 
 
 def compilations(caplog, name=""):
@@ -269,7 +252,7 @@ def test_a_fit_of_the_same_shapes_compiles_nothing(method, caplog):
     first = drawn(method, "full rank")
     data = cvi.Dataset(-X, Y + 1.0, WEIGHTS[::-1])
     mean, covariance = LINEAR.posterior(data)
-    other = by_hand(LINEAR, data, exact.full_rank(mean, 1.5 * covariance))
+    other = exact.fit_by_hand(LINEAR, data, exact.full_rank(mean, 1.5 * covariance))
     with jax.log_compiles():
         second = cvi.sample(other, method=method, key=5, **counts(method))
     assert compilations(caplog) == []
@@ -512,7 +495,9 @@ def test_predictions_with_draws_are_averages_over_them(weights):
 
 def test_predictions_with_draws_of_classes_are_average_probabilities():
     case = registry.MODELS["softmax"]
-    fit = by_hand(case.model, case.data, exact.full_rank(np.zeros(case.model.dim), np.eye(case.model.dim)))
+    fit = exact.fit_by_hand(
+        case.model, case.data, exact.full_rank(np.zeros(case.model.dim), np.eye(case.model.dim))
+    )
     found = cvi.sample(fit, method="variational", num_samples=20, num_chains=2)
     x = jnp.asarray(registry.X[:5], jnp.float32)
     by_hand_mean = np.mean(
@@ -568,7 +553,7 @@ def test_a_draw_at_which_the_model_breaks_down_has_no_weight():
         lambda params, x, y: jnp.where(params[0] > 1.0, jnp.nan, -0.5 * (y - x[:, 0] * params[0]) ** 2),
         init=jnp.zeros(1),
     )
-    fit = by_hand(model, cvi.Dataset([[1.0]], [0.0]), exact.full_rank([0.0], [[1.0]]))
+    fit = exact.fit_by_hand(model, cvi.Dataset([[1.0]], [0.0]), exact.full_rank([0.0], [[1.0]]))
     found = cvi.sample(fit, method="importance", num_samples=500, num_chains=4)
     assert found.flat.max() <= 1.0 and found.flat.std() > 0.3
     assert len(np.unique(found.flat)) > 500

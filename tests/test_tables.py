@@ -218,7 +218,7 @@ def test_what_is_written_reads_back(tmp_path, name):
 
 def test_nothing_is_overwritten_by_accident(tmp_path):
     path = write(tmp_path, "out.csv", "keep me")
-    with pytest.raises(InputError, match="exists already; choose another name or pass --overwrite"):
+    with pytest.raises(InputError, match="exists already; choose another name or pass overwrite=True"):
         tables.write_table(path, {"a": [1]})
     assert path.read_text() == "keep me"
     tables.write_table(path, {"a": [1]}, overwrite=True)

@@ -96,11 +96,9 @@ def check_draws_file(out: Path, overwrite: bool) -> None:
     """Refuse a file for draws that could not be written, before they cost any time."""
     if out.suffix != ".nc":
         tables.check_output(out, overwrite=overwrite)
-    elif out.is_dir():
-        raise InputError(f"{out} is a directory; choose the name of a file")
-    elif out.exists() and not overwrite:
-        raise InputError(f"{out} exists already; choose another name or pass --overwrite")
-    elif importlib.util.find_spec("arviz") is None:
+        return
+    tables.check_file(out, overwrite=overwrite)
+    if importlib.util.find_spec("arviz") is None:
         raise InputError(f'{out} needs ArviZ; pip install "coresetvi[arviz]"')
 
 
@@ -203,8 +201,7 @@ def plot(
         out = beside(fitted, ".png") if out is None else out
         if out.suffix.lower() not in PICTURES:
             raise InputError(f"--out {out} is no picture; use a name that ends in {', '.join(PICTURES)}")
-        if out.exists() and not overwrite:
-            raise InputError(f"{out} exists already; choose another name or pass --overwrite")
+        tables.check_file(out, overwrite=overwrite)
         enable_compilation_cache()
         fit = cvi.load(fitted)
         rows = None if data is None else fitted_rows(fit, data, None, ())

@@ -154,15 +154,19 @@ def target_values(table: Table, target: str) -> np.ndarray:
 
 def check_output(path: Any, *, overwrite: bool = False) -> None:
     """Refuse a file that `write_table` must not or cannot write; worth calling before the work."""
-    path = Path(path)
-    check_suffix(path, WRITABLE)
+    check_suffix(Path(path), WRITABLE)
+    check_file(Path(path), overwrite=overwrite)
+
+
+def check_file(path: Path, *, overwrite: bool = False) -> None:
+    """Refuse a path that is no place for a file, or is taken."""
     for place in path.absolute().parents:
         if place.exists() and not place.is_dir():
             raise InputError(f"{path} cannot be written because {place} is a file; choose another path")
     if path.is_dir():
         raise InputError(f"{path} is a directory; choose the name of a file")
     if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; choose another name or pass --overwrite")
+        raise InputError(f"{path} exists already; choose another name or pass overwrite=True (--overwrite)")
 
 
 def write_table(path: Any, columns: dict[str, Any], *, overwrite: bool = False) -> None:

@@ -145,20 +145,9 @@ def row_columns(rows: Dataset, classes: list[Any] | None, weight: str = "weight"
     return named_columns(*rows.to_numpy(), columns=names[0], target=names[1], classes=classes, weight=weight)
 
 
-def check_file(path: Path, *, overwrite: bool = False) -> None:
-    """Refuse a file that `write_text` must not or cannot write."""
-    for place in path.absolute().parents:
-        if place.exists() and not place.is_dir():
-            raise InputError(f"{path} cannot be written because {place} is a file; choose another path")
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; choose the name of a file")
-    if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; choose another name or pass overwrite=True (--overwrite)")
-
-
 def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
     """Write a text file, whole or not at all."""
-    check_file(path, overwrite=overwrite)
+    tables.check_file(path, overwrite=overwrite)
     staging = path.with_name(f".{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

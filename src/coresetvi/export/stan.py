@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from ..fitted import Fit
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
-from .rows import check_file, fit_rows, regression_of, write_text
+from ..tables import check_file
+from .rows import fit_rows, regression_of, write_text
 
 
 class Response(NamedTuple):
