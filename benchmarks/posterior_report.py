@@ -40,6 +40,7 @@ def nuts(rows: list[dict]) -> list[str]:
 def million(result: dict) -> list[str]:
     core, rows = result["coreset"], result["rows"]
     whole = rows["seconds"] * TRANSITIONS / rows["transitions"]
+    fewer = whole * core["mean_steps"] / rows["mean_steps"]
     ours = core["fit_seconds"] + core["nuts_seconds"]
     megabytes = [core[name] / 1e6 for name in ("peak_bytes", "data_bytes")]
     return [
@@ -50,8 +51,8 @@ def million(result: dict) -> list[str]:
         f"settings: {rows['transitions']} transitions of 4 chains took {rows['seconds']:.1f} s (without "
         f"compilation, {rows['mean_steps']:.1f} leapfrog steps a draw after only {MEASURED} of warm-up; "
         f"{core['mean_steps']:.1f} on the coreset), so {TRANSITIONS:,} would take {whole:.0f} s: "
-        f"{whole / ours:.0f} × as long, or {whole / ours * core['mean_steps'] / rows['mean_steps']:.0f} × if they "
-        "took as few leapfrog steps as on the coreset.",
+        f"{whole / ours:.0f} × as long, or {fewer / ours:.0f} × if they took as few leapfrog steps as on the "
+        "coreset.",
         "",
         f"Peak memory of the process that fits and draws: {megabytes[0]:.0f} MB, of which the data are "
         f"{megabytes[1]:.0f}. KL to the full posterior {core['kl']:.2g} nats, k-hat {core['khat']:.2f} "
