@@ -163,7 +163,7 @@ class Draws:
         except ImportError as error:
             raise InputError('to_arviz needs ArviZ; pip install "coresetvi[arviz]".') from error
         plain = self.resample()
-        names = {"divergent": "diverging", "log_density": "lp"}
+        names = {"divergent": "diverging"}
         stats = {names.get(name, name): values for name, values in plain.stats.items()}
         groups: dict[str, Any] = {
             "posterior": plain.named(),

@@ -133,16 +133,23 @@ def prepare(
     psi = start_family(family, target, data, start_key)
     starts = None
     if few or not chains:
-        psi, info = fit_laplace(family, target, data, psi, start_key)
-        if not chains and not bool(info.accepted):
-            raise InputError(
-                "Laplace's approximation found no proper mode of this posterior; use method='nuts'."
-            )
+        # Chains only start there, and adapt to what they find.
+        psi = at_mode(family, target, data, psi, start_key, insist=not chains)
     else:
         keys = jax.random.split(start_key, counts[1])
         starts = (jax.vmap(target.start)(keys) - psi["mean"]) * jnp.exp(-psi["log_scale"])
         starts += 0.1 * jax.random.normal(start_key, starts.shape)
     return Request(target, data, family, psi, starts, *counts, root, progress)
+
+
+def at_mode(
+    family: Family, model: Model, data: Dataset, psi: Psi, key: PRNGKeyArray, *, insist: bool = True
+) -> Psi:
+    """Laplace's approximation, searched from `psi`; without a proper mode it is refused, if one insists."""
+    psi, info = fit_laplace(family, model, data, psi, key)
+    if insist and not bool(info.accepted):
+        raise InputError("Laplace's approximation found no proper mode of this posterior; use method='nuts'.")
+    return psi
 
 
 def frame_of(request: Request) -> Frame:
@@ -223,9 +230,7 @@ def by_laplace(request: Request) -> tuple:
     family = FullRank()
     psi = start_family(family, request.model, request.data, request.key)
     psi = {**psi, "mean": request.psi["mean"]}
-    psi, info = fit_laplace(family, request.model, request.data, psi, request.key)
-    if not bool(info.accepted):
-        raise InputError("Laplace's approximation found no proper mode of this posterior; use method='nuts'.")
+    psi = at_mode(family, request.model, request.data, psi, request.key)
     return by_variation(request._replace(family=family, psi=psi))
 
 

@@ -26,6 +26,8 @@ MOST_TEMPERATURES = 200
 TARGET_ACCEPTANCE = 0.8
 BISECTIONS = 30
 BATCH_NUMBERS = 2**24
+# The logarithm of as good as nothing; times zero it is still a number, which minus infinity is not.
+NO_WEIGHT = -1e30
 
 
 def temper(
@@ -89,11 +91,11 @@ def next_temperature(
 
     ratios = log_joint.of_draws(particles) - jax.vmap(family.log_prob, (None, 0))(psi, particles)
     # A particle where the model breaks down has no weight, and must not decide for the others.
-    ratios = jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf)
+    ratios = jnp.where(jnp.isfinite(ratios), ratios, NO_WEIGHT)
     rise = largest_rise(ratios, 1.0 - temperature)
     # Adding up rises may miss 1 by rounding.
     new = jnp.where(rise >= 1.0 - temperature, 1.0, temperature + rise)
-    weights = normalise(rise * jnp.where(jnp.isfinite(ratios), ratios, -1e30))
+    weights = normalise(rise * ratios)
     particles = particles[systematic(resample_key, weights, particles.shape[0])]
 
     def log_density(theta):
@@ -121,10 +123,9 @@ def next_temperature(
 
 def largest_rise(ratios: Array, limit: Array) -> Array:
     """The largest rise of temperature up to `limit` at which half of the particles stay effective."""
-    finite = jnp.where(jnp.isfinite(ratios), ratios, -1e30)
 
     def effective(rise):
-        return normalised_ess(normalise(rise * finite)) >= TARGET_ESS
+        return normalised_ess(normalise(rise * ratios)) >= TARGET_ESS
 
     def halve(_, bounds):
         low, high = bounds
