@@ -19,7 +19,8 @@ STEPS = loop.CHUNK + 6
 @functools.cache
 def fit_row(name: str) -> cvi.Fit:
     construction, case = registry.CONSTRUCTIONS[name], registry.MODELS["logistic"]
-    return cvi.fit(construction, case.model, case.data, key=0, num_steps=STEPS, progress=False)
+    model = registry.MODEL_OF.get(name, case.model)
+    return cvi.fit(construction, model, case.data, key=0, num_steps=STEPS, progress=False)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ import numpy as np
 
 import coresetvi as cvi
 from coresetvi.constructions.base import Construction
-from coresetvi.families import FullRank, LowRank, MeanField
+from coresetvi.families import FullRank, LowRank, MeanField, Point
 from coresetvi.inner import Alternating, Implicit, Joint, Mcmc, Truncated, Unrolled
 from coresetvi.models import (
     BayesianMLP,
@@ -148,21 +148,43 @@ CONSTRUCTIONS: dict[str, Construction] = {
     "Frank-Wolfe": cvi.FrankWolfe(SIZE, num_samples=4, num_projections=50),
     "importance sampling": cvi.ImportanceSampling(SIZE, num_samples=4, num_projections=50),
     "hard thresholding": cvi.HardThresholding(SIZE, num_samples=4, num_projections=50),
+    "distillation": cvi.DatasetDistillation(
+        SIZE, inner=Unrolled(num_steps=5, num_samples=1, restart_every=3)
+    ),
+    "distillation, soft labels": cvi.DatasetDistillation(
+        SIZE, learn={"x", "y"}, inner=Truncated(num_steps=5, last=2, num_samples=1, restart_every=1)
+    ),
+    "condensation": cvi.Condensation(
+        SIZE, rows_per_class=8, inner=Unrolled(num_steps=2, num_samples=1, restart_every=3)
+    ),
+    "condensation, soft labels": cvi.Condensation(
+        SIZE, learn={"x", "y"}, rows_per_class=8, inner=Implicit(), init="noise"
+    ),
+    "last layer": cvi.LastLayerPSVI(
+        SIZE, num_networks=2, batch_size=16, training=cvi.NetworkTraining(num_steps=4)
+    ),
+    "last layer of all data": cvi.LastLayerVI(cvi.NetworkTraining(num_steps=4)),
     "full VI": cvi.FullVI(num_samples=4),
     "full Laplace": cvi.FullLaplace(),
     "random subset": cvi.RandomSubset(SIZE, num_samples=4),
     "subset Laplace": cvi.SubsetLaplace(SIZE),
 }
+# Constructions for networks only; the laws are tried on the others with a regression.
+MODEL_OF = {name: MODELS["network, 2 classes"].model for name in ("last layer", "last layer of all data")}
 PSEUDOCORESETS = {name: row for name, row in CONSTRUCTIONS.items() if isinstance(row, cvi.BBPSVI)}
 GREEDY = {name: row for name, row in CONSTRUCTIONS.items() if isinstance(row, cvi.GreedyBBSparseVI)}
-# Those that do without a coreset, or without learning one, have no KL to tell.
-PLAIN = {name: row for name, row in CONSTRUCTIONS.items() if not row.corrects}
+# Those that do without a coreset, without learning one, or without a posterior, have no KL to tell.
+PLAIN = {
+    name: row
+    for name, row in CONSTRUCTIONS.items()
+    if not row.corrects or isinstance(getattr(row, "family", None), Point)
+}
 WHOLE_DATA = {name: row for name, row in PLAIN.items() if not hasattr(row, "size")}
 
 
 # Parts
 
-FAMILIES = {"mean field": MeanField(), "full rank": FullRank(), "low rank": LowRank(1)}
+FAMILIES = {"mean field": MeanField(), "full rank": FullRank(), "low rank": LowRank(1), "point": Point()}
 
 
 class MapCase(NamedTuple):

@@ -3,6 +3,7 @@
 import doctest
 import gzip
 import hashlib
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import coresetvi.datasets
 from coresetvi import datasets
 from coresetvi.errors import InputError
 
@@ -48,8 +48,13 @@ def refused(loader):
     return str(caught.value)
 
 
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.datasets).failed == 0
+@pytest.mark.parametrize("module", ["datasets", "datasets.synthetic"])
+def test_examples_in_the_docstrings_run(module):
+    result = doctest.testmod(importlib.import_module(f"coresetvi.{module}"))
+    assert result.attempted > 0 and result.failed == 0
+
+
+UCI = "boston, concrete, energy, kin8nm, naval, power-plant, protein, wine-quality-red, yacht".split(", ")
 
 
 # Generators
@@ -127,7 +132,8 @@ def test_impossible_sizes_are_refused(name, options, sentence):
 
 
 def test_names_and_load_agree():
-    listed = "halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd"
+    listed = "halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, mnist"
+    listed += "".join(f", uci_{name}" for name in UCI)
     assert ", ".join(datasets.names()) == listed
     sentence = f"there is no data set 'webspan'; choose one of {listed}"
     assert refused(lambda: datasets.load("webspan")) == sentence
@@ -169,6 +175,39 @@ def test_nslkdd_and_its_shifted_test_set(need):
     assert "NOT webspam" in datasets.nslkdd.__doc__
 
 
+def test_mnist(need):
+    folder = need(*(f"{part}-idx{axes}-ubyte.gz" for part, axes in MNIST))
+    train, test = datasets.mnist()
+    assert (train.x.shape, test.x.shape) == ((60_000, 28, 28, 1), (10_000, 28, 28, 1))
+    assert (train.x.dtype, train.y.dtype) == ("float32", "int32")
+    assert np.bincount(test.y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    # The published mean and deviation of the training pixels, to the digits that are known.
+    background, ink = float(train.x.min()), float(train.x.max())
+    deviation = 1.0 / (ink - background)
+    assert (round(-background * deviation, 4), round(deviation, 4)) == (0.1307, 0.3081)
+    raw = gzip.decompress((folder / "t10k-images-idx3-ubyte.gz").read_bytes())
+    pixel = 16 + 9_999 * 784 + 14 * 28 + 15  # row 14, column 15 of the last image
+    expected = (raw[pixel] / 255 - 0.13066) / 0.30811
+    assert float(test.x[9_999, 14, 15, 0]) == pytest.approx(expected, abs=1e-4)
+    few, same = datasets.load("mnist", num_train=7)
+    np.testing.assert_array_equal(few.x, train.x[:7])
+    np.testing.assert_array_equal(few.y, train.y[:7])
+    np.testing.assert_array_equal(same.x[:7], test.x[:7])
+    assert len(same) == 10_000
+
+
+@pytest.mark.parametrize("name", UCI)
+def test_uci(need, name):
+    raw = np.load(need(f"uci_{name}.npz") / f"uci_{name}.npz")
+    (train, test), (other, _) = datasets.uci(name), datasets.load(f"uci_{name}", split=3)
+    rows = np.delete(np.arange(len(raw["y"])), raw["test_idx_0"])
+    np.testing.assert_array_equal(train.x, raw["X"][rows].astype(np.float32))
+    np.testing.assert_array_equal(train.y, raw["y"][rows].astype(np.float32))
+    np.testing.assert_array_equal(test.y, raw["y"][np.sort(raw["test_idx_0"])].astype(np.float32))
+    assert len(other) == len(raw["y"]) - len(raw["test_idx_3"])
+    assert not np.array_equal(other.x, train.x)
+
+
 @pytest.mark.parametrize("name", ["adult.data", "adult.test"])
 def test_checksums_are_those_of_the_unpacked_files(need, name):
     content = gzip.decompress((need(f"{name}.gz") / f"{name}.gz").read_bytes())
@@ -184,7 +223,10 @@ def test_checksums_are_those_of_the_unpacked_files(need, name):
         (datasets.phishing, "phishing_large.npz", ""),
         (datasets.nslkdd, "nslkdd.npz", ""),
         (datasets.adult, "adult.data", ", or install pooch to download it"),
+        (datasets.mnist, "train-images-idx3-ubyte", ""),
+        (lambda: datasets.uci("yacht"), "uci_yacht.npz", ""),
     ],
+    ids=["phishing", "nslkdd", "adult", "mnist", "uci"],
 )
 def test_a_missing_file_says_where_it_was_looked_for(folder, loader, name, more):
     assert refused(loader) == (
@@ -262,6 +304,115 @@ def test_broken_adult_files_are_damage(folder, name, content, reason):
     sentence = refused(datasets.adult)
     assert sentence.startswith(f"{folder / name} is damaged ({reason}")
     assert sentence.endswith("); replace it with an intact copy")
+
+
+MNIST = (("train-images", 3), ("train-labels", 1), ("t10k-images", 3), ("t10k-labels", 1))
+
+
+def idx(array, kind=8):
+    """An array of bytes in the IDX format, written from its definition."""
+    header = bytes([0, 0, kind, array.ndim]) + b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return header + array.astype(np.uint8).tobytes()
+
+
+def save_mnist(folder, **changes):
+    """Five training images, gzipped, and three test images; changes go by "t10k_labels" and the like."""
+    rng = np.random.default_rng(0)
+    contents = {}
+    for part, count in (("train", 5), ("t10k", 3)):
+        contents[f"{part}-images"] = idx(rng.integers(0, 256, (count, 28, 28)))
+        contents[f"{part}-labels"] = idx(rng.integers(0, 10, count))
+    for part, axes in MNIST:
+        content = changes.get(part.replace("-", "_"), contents[part])
+        packed = part.startswith("train")
+        name = f"{part}-idx{axes}-ubyte" + ".gz" * packed
+        (folder / name).write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    return contents
+
+
+def test_mnist_has_one_mean_and_deviation_gzipped_or_not(folder):
+    contents = save_mnist(folder)
+    pixels = np.frombuffer(contents["train-images"][16:], np.uint8).reshape(5, 28, 28, 1) / 255
+    test_pixels = np.frombuffer(contents["t10k-images"][16:], np.uint8).reshape(3, 28, 28, 1) / 255
+    train, test = datasets.mnist()
+    np.testing.assert_allclose(train.x, (pixels - pixels.mean()) / pixels.std(), atol=2e-6)
+    np.testing.assert_allclose(test.x, (test_pixels - pixels.mean()) / pixels.std(), atol=2e-6)
+    assert train.y.tolist() == list(contents["train-labels"][8:])
+    for num_train in (0, 6):
+        sentence = refused(lambda: datasets.mnist(num_train=num_train))  # noqa: B023
+        assert sentence == f"num_train is {num_train}; it must be from 1 to 5, as many as there are"
+
+
+IMAGES, LABELS = np.zeros((3, 28, 28), int), np.arange(3)
+
+
+@pytest.mark.parametrize(
+    ("part", "content", "reason"),
+    [
+        ("t10k_images", b"", "it does not begin like t10k-images-idx3-ubyte"),
+        ("t10k_images", idx(IMAGES)[:10], "it does not begin like t10k-images-idx3-ubyte"),
+        ("t10k_images", idx(IMAGES, kind=13), "it does not begin like t10k-images-idx3-ubyte"),
+        ("t10k_images", idx(LABELS), "it does not begin like t10k-images-idx3-ubyte"),
+        ("t10k_images", idx(IMAGES)[:-1], "2351 bytes of entries instead of 2352"),
+        ("t10k_images", idx(IMAGES) + b"0", "2353 bytes of entries instead of 2352"),
+        ("t10k_images", idx(IMAGES[:, :, :27]), "3 entries of shape (28, 27) instead of (28, 28)"),
+        ("t10k_images", idx(IMAGES[:0]), "0 entries of shape (28, 28) instead of (28, 28)"),
+        ("t10k_labels", idx(LABELS[:2]), "2 labels for 3 images"),
+        ("t10k_labels", idx(LABELS + 8), "a label is 10, not a digit"),
+    ],
+    ids=["empty", "short", "floats", "labels", "cut", "longer", "narrow", "none", "few labels", "label 10"],
+)
+def test_broken_mnist_files_are_damage(folder, part, content, reason):
+    save_mnist(folder, **{part: content})
+    name = "t10k-images-idx3-ubyte" if part == "t10k_images" else "t10k-labels-idx1-ubyte"
+    expected = f"{folder / name} is damaged ({reason}); replace it with an intact copy"
+    assert refused(datasets.mnist) == expected
+
+
+def test_broken_packing_of_mnist_is_damage(folder):
+    save_mnist(folder)
+    path = folder / "train-images-idx3-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert refused(datasets.mnist).startswith(f"{path} is damaged (Compressed file ended before")
+
+
+def save_uci(path, **changes):
+    rng = np.random.default_rng(0)
+    arrays = {"X": rng.normal(size=(10, 3)), "y": rng.normal(size=10)}
+    arrays |= {f"test_idx_{split}": np.array([split, 9]) for split in range(3)}
+    arrays |= changes
+    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+
+
+def test_uci_names_and_splits_that_do_not_exist_are_told(folder):
+    save_uci(folder / "uci_yacht.npz")
+    assert [len(part) for part in datasets.uci("yacht", 2)] == [8, 2]
+    sentence = "yacht has no split 3; those in uci_yacht.npz are 0, 1, 2"
+    assert refused(lambda: datasets.uci("yacht", 3)) == sentence
+    sentence = f"there is no regression '../yacht'; choose one of {', '.join(UCI)}"
+    assert refused(lambda: datasets.uci("../yacht")) == sentence
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"X": None}, "X is missing"),
+        ({"y": None}, "y is missing"),
+        ({"X": np.ones(10)}, "X is not a table of finite numbers"),
+        ({"y": np.ones(9)}, "y needs one finite number per row"),
+        ({"y": np.full(10, np.inf)}, "y needs one finite number per row"),
+        ({"y": np.full(10, "a")}, "y needs one finite number per row"),
+        *[
+            ({"test_idx_0": np.array(rows)}, "test_idx_0 is no list of different rows")
+            for rows in ([10], [-1], [1, 1], [0.0, 1.0], [[1]], np.zeros(0, int), np.arange(10))
+        ],
+    ],
+    ids=lambda value: value if isinstance(value, str) else "".join(value),
+)
+def test_broken_uci_files_are_damage(folder, changes, reason):
+    save_uci(folder / "uci_yacht.npz", **changes)
+    expected = f"{folder / 'uci_yacht.npz'} is damaged ({reason}); replace it with an intact copy"
+    assert refused(lambda: datasets.uci("yacht")) == expected
 
 
 # Download

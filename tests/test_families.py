@@ -14,12 +14,14 @@ from jax.flatten_util import ravel_pytree
 import coresetvi.families
 from coresetvi.config import decode, encode
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, LowRank, MeanField, draw_noise
+from coresetvi.families import FullRank, LowRank, MeanField, Point, draw_noise
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
 FAMILIES = [MeanField(), FullRank(), LowRank(2)]
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
+# A point mass is no normal: what is about densities and standard deviations does not hold for it.
+or_point = pytest.mark.parametrize("family", [*FAMILIES, Point()], ids=lambda family: type(family).__name__)
 DIM = 3
 # Compiled as one piece: much faster than one small operation at a time.
 noise_of = jax.jit(draw_noise, static_argnums=(1, 2))
@@ -58,7 +60,7 @@ def test_log_prob_is_that_of_the_normal_with_its_moments(family):
 
 
 @double
-@every_family
+@or_point
 def test_sample_and_log_prob_scores_its_own_draw(family):
     psi = random_member(family)
     noise = jax.random.normal(jax.random.key(0), (50, family.noise_dim(DIM)))
@@ -98,7 +100,7 @@ def test_matched_draws_have_the_moments_exactly(family):
 
 
 @double
-@every_family
+@or_point
 def test_zero_tangent_stays(family):
     psi = random_member(family)
     stayed = jax.jit(family.move)(psi, family.zero(psi))
@@ -183,18 +185,52 @@ def test_low_rank_refuses_a_rank_that_cannot_be(rank):
         LowRank(rank)
 
 
-@every_family
+@or_point
 def test_a_family_is_configuration_that_can_be_saved(family):
     assert decode(encode(family)) == family
+
+
+# A point mass
+
+
+@double
+def test_every_draw_of_a_point_is_its_mean_with_all_the_mass():
+    psi = random_member(Point())
+    thetas, log_prob = Point().draw(psi, jax.random.key(0), 5, DIM)
+    np.testing.assert_array_equal(thetas, np.tile(psi["mean"], (5, 1)))
+    np.testing.assert_array_equal(log_prob, np.zeros(5))
+    mean, covariance = Point().moments(psi)
+    np.testing.assert_array_equal(mean, psi["mean"])
+    np.testing.assert_array_equal(covariance, np.zeros((DIM, DIM)))
+
+
+@double
+def test_a_point_moves_in_units_of_its_starting_scale_and_keeps_them():
+    scale = jnp.asarray([0.01, 1.0, 100.0])
+    psi = Point().init(jnp.asarray([1.0, -2.0, 3.0]), scale)
+    moved = Point().move(psi, {"mean": jnp.asarray([2.0, 0.5, -1.0])})
+    np.testing.assert_allclose(moved["mean"], [1.02, -1.5, -97.0], rtol=1e-12)
+    np.testing.assert_array_equal(moved["unit"], scale)
+
+
+@double
+def test_a_point_takes_its_units_from_curvature():
+    psi = Point().init(jnp.zeros(2), jnp.asarray([0.1, 10.0]))
+    precision = jnp.asarray([[4.0, 1.0], [1.0, 25.0]])  # in the units of psi
+    bent, proper = Point().with_curvature(psi, lambda vector: precision @ vector)
+    assert bool(proper)
+    np.testing.assert_allclose(bent["unit"], [0.1 / 2.0, 10.0 / 5.0], rtol=1e-12)
+    np.testing.assert_array_equal(bent["mean"], psi["mean"])
 
 
 # Noise
 
 
+@pytest.mark.parametrize("dim", [0, 3])
 @pytest.mark.parametrize("num_samples", [1, 2, 7, 12, 64])
-def test_noise_has_the_requested_shape(num_samples):
-    shape = jax.eval_shape(lambda key: draw_noise(key, num_samples, 3), jax.random.key(0)).shape
-    assert shape == (num_samples, 3)
+def test_noise_has_the_requested_shape(num_samples, dim):
+    shape = jax.eval_shape(lambda key: draw_noise(key, num_samples, dim), jax.random.key(0)).shape
+    assert shape == (num_samples, dim)
 
 
 @pytest.mark.parametrize("num_samples", [6, 14])

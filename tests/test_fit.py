@@ -23,6 +23,7 @@ from coresetvi.config import register
 from coresetvi.constructions.base import Construction, Problem
 from coresetvi.coreset import make_frame, start_leaves
 from coresetvi.data import Dataset, concatenate
+from coresetvi.effort import numbers_per_row
 from coresetvi.errors import ArtefactError, CoresetviError, InputError, NonFiniteError
 from coresetvi.families import MeanField
 from coresetvi.inner import Joint, Unrolled
@@ -648,12 +649,17 @@ def test_the_order_of_the_points_changes_no_prediction():
 
 
 def test_predictions_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
-    fit = by_hand(LINEAR, CORESET, MEAN, COVARIANCE)
-    whole = fit.predict(NEW_X, variance=True), fit.evaluate(Dataset(NEW_X, EXACT_MEAN))
-    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", 5 * fitted.NUM_DRAWS)
-    blocked = fit.predict(NEW_X, variance=True), fit.evaluate(Dataset(NEW_X, EXACT_MEAN))
+    fit, scored = by_hand(LINEAR, CORESET, MEAN, COVARIANCE), Dataset(NEW_X, EXACT_MEAN)
+    whole = fit.predict(NEW_X, variance=True), fit.evaluate(scored)
+    rows_of_all_draws = 5 * fitted.NUM_DRAWS * numbers_per_row(LINEAR, scored)
+    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", rows_of_all_draws)
+    blocked = fit.predict(NEW_X, variance=True), fit.evaluate(scored)
     np.testing.assert_allclose(blocked[0], whole[0], rtol=1e-5)
     assert blocked[1] == pytest.approx(whole[1], rel=1e-5)
+    # Fewer numbers than one row has draws: now draws come in blocks too.
+    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", rows_of_all_draws // 50)
+    np.testing.assert_allclose(fit.predict(NEW_X, variance=True), whole[0], rtol=1e-5)
+    assert fit.evaluate(scored)["nll"] == pytest.approx(whole[1]["nll"], rel=1e-5)
 
 
 def test_predictions_repeat_themselves_and_follow_the_key():
@@ -685,7 +691,8 @@ def test_predictions_have_the_promised_shapes(name, fitted_model):
     if name == "poisson":
         assert np.all(mean > 0.0)
     scores = fit.evaluate(case.data, num_samples=50)
-    assert scores.keys() == {"nll", "rmse" if case.model.num_classes is None else "accuracy"}
+    others = ["rmse"] if case.model.num_classes is None else coresetvi.prediction.CLASS_SCORES
+    assert scores.keys() == {"nll", *others}
     assert np.all(np.isfinite(list(scores.values())))
 
 

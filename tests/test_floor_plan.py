@@ -22,25 +22,36 @@ FLOORS = [
     "data",
     "labels",
     "tables",
+    "datasets.files",
+    "datasets.synthetic",
+    "datasets.tables",
+    "datasets.images",
+    "datasets.regressions",
     "datasets",
     "models.likelihoods",
     "models.base",
     "models.glm",
+    "models.layers",
     "models.nets",
+    "models.convolution",
+    "models.images",
     "models.numpyro_sites",
     "models.numpyro",
     "models.equinox",
     "models",
     "families",
+    "last_layer",
     "importance",
     "objectives",
     "weights",
     "spread",
     "coreset",
+    "effort",
     "likelihood_sums",
     "projections",
     "hilbert",
     "data_term",
+    "gradient_matching",
     "start",
     "newton",
     "inner.base",
@@ -58,9 +69,11 @@ FLOORS = [
     "constructions.base",
     "constructions.gradient",
     "constructions.published",
+    "constructions.condensation",
     "constructions.greedy",
     "constructions.plain",
     "constructions.reference",
+    "constructions.last_layer",
     "constructions.hilbert",
     "constructions",
     "prediction",
@@ -87,6 +100,7 @@ FLOORS = [
     "export.sklearn",
     "export",
     "comparison_plot",
+    "image_plots",
     "records",
     "held_out",
     "coresetvi",  # the package itself, whose names the rooms above use as anyone else would
@@ -95,12 +109,19 @@ FLOORS = [
     "summary",
     "choices",
     "compare",
+    "reproduction.objects",
+    "reproduction.experiment",
+    "reproduction.run",
+    "reproduction.report",
+    "reproduction.uci",
+    "reproduction",
     "demo",
     "console",
     "cli_options",
     "cli_compare",
     "cli_export",
     "cli_posterior",
+    "cli_reproduce",
     "cli",
     "__main__",
 ]
@@ -212,7 +233,7 @@ def test_some_rooms_import_even_less(room):
 def test_nothing_imports_the_command_line(room):
     others = imported_rooms(ROOMS[room].read_text(encoding="utf-8"), room, FLOORS)
     assert "cli" not in others or room == "__main__"
-    for part in ("cli_compare", "cli_export", "cli_posterior"):
+    for part in ("cli_compare", "cli_export", "cli_posterior", "cli_reproduce"):
         assert part not in others or room == "cli"
 
 
@@ -265,7 +286,7 @@ PUBLIC = {
     "objectives": ["ImportanceElbo", "SingleSampleElbo", "UniformElbo"],
     "inner": ["Alternating", "Implicit", "Joint", "Truncated", "Unrolled"],
     "export": ["StanProgram", "hard_rows", "numpyro", "pymc", "sklearn", "stan", "table"],
-    "datasets": ["adult", "four_class", "halfmoon", "nslkdd", "phishing", "synthetic_lr"],
+    "datasets": ["adult", "four_class", "halfmoon", "mnist", "nslkdd", "phishing", "synthetic_lr", "uci"],
 }
 
 

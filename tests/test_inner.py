@@ -2,6 +2,7 @@
 
 import doctest
 import functools
+import itertools
 import math
 
 import exact
@@ -17,20 +18,24 @@ import coresetvi.outer
 from coresetvi import BBPSVI
 from coresetvi.config import decode, encode
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, LowRank, MeanField, draw_noise
+from coresetvi.families import FullRank, LowRank, MeanField, Point, draw_noise
 from coresetvi.inner import (
     Alternating,
     Implicit,
     InnerInfo,
     Joint,
+    Laplace,
+    Mcmc,
     Truncated,
     Unrolled,
     default_optimizer,
     unroll,
 )
+from coresetvi.models import BayesianMLP
 from coresetvi.newton import minimise
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
 from coresetvi.outer import Adam, NaturalGradient
+from coresetvi.start import start_family
 from coresetvi.weights import Simplex, Unit
 
 float64 = exact.float64
@@ -87,6 +92,7 @@ def test_examples_in_the_docstrings_run(module):
 # Hypergradients. UniformElbo sees the coreset through psi* alone, so nothing else can make up for a mistake.
 
 DIFFERENTIABLE = [
+    ("softmax", Point(), Unrolled(num_steps=6, learning_rate=0.1, num_samples=1), 1e-6),
     ("softmax", LowRank(1), Unrolled(num_steps=6, learning_rate=0.1, num_samples=4), 1e-6),
     ("linear", FullRank(), Truncated(num_steps=6, last=6, learning_rate=0.1, num_samples=4), 1e-6),
     # Conjugate gradients stop at a relative residual of 1e-4.
@@ -298,14 +304,74 @@ def test_reported_gradient_norm_is_that_of_the_inner_loss_in_tangent_coordinates
     assert bool(info.accepted) and int(info.steps) == 1
 
 
-def test_restart_every_goes_back_to_the_start_on_schedule():
-    old, start = {"mean": np.ones(2)}, {"mean": np.zeros(2)}
+# Restarts
+
+
+def drawn(key):
+    """A fresh start that can be told from all others by its only number."""
+    return {"mean": jax.random.normal(key, (1,))}
+
+
+RESTARTING = [
+    Unrolled(restart_every=3),
+    Truncated(restart_every=3),
+    Alternating(Unrolled(restart_every=3)),
+    Mcmc(Truncated(restart_every=3)),
+]
+
+
+@pytest.mark.parametrize("part", RESTARTING, ids=lambda part: type(part).__name__)
+def test_restart_every_begins_at_a_fresh_draw_at_multiples_and_only_there(part):
+    old = {"mean": jnp.ones(1)}
+    begin = jax.jit(lambda index, key: part.begin(old, drawn, index, key)["mean"][0])
+    for index in range(7):
+        key = jax.random.fold_in(KEY, index)
+        expected = drawn(key)["mean"][0] if index % 3 == 0 else 1.0
+        assert float(begin(index, key)) == float(expected)
+
+
+@pytest.mark.parametrize(
+    "part", [Unrolled(), Truncated(), Implicit(), Joint(), Laplace()], ids=lambda part: type(part).__name__
+)
+def test_without_restarts_psi_is_warm_and_nothing_is_drawn(part):
+    old = {"mean": jnp.ones(1)}
+    assert part.begin(old, pytest.fail, jnp.asarray(0), KEY) is old
+
+
+def test_a_restart_draws_nothing_between_its_steps():
+    """A draw may cost as much as the solve: it has to be in a branch of its own, under trials too."""
     part = Unrolled(restart_every=3)
-    begins = [float(part.begin(old, start, jnp.asarray(index))["mean"][0]) for index in range(7)]
-    assert begins == [0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
-    for warm in (Unrolled(), Truncated(), Implicit(), Joint()):
-        assert warm.begin(old, start, jnp.asarray(0)) is old
-    assert float(Alternating(part).begin(old, start, jnp.asarray(3))["mean"][0]) == 0.0
+
+    def begin(means, index):
+        return jax.vmap(lambda mean: part.begin({"mean": mean}, drawn, index, KEY))(means)
+
+    equations = jax.make_jaxpr(begin)(jnp.ones((2, 1)), 0).jaxpr.eqns
+    assert [str(equation.primitive) for equation in equations].count("cond") == 1
+    assert not any("random" in str(equation.primitive) for equation in equations)
+
+
+@double
+def test_a_fit_restarts_where_start_family_says_and_each_time_elsewhere():
+    model, data = BayesianMLP(2, (3,), 2), exact.rows("logistic")[1]
+    # No inner learning rate to speak of, and none outside: psi after a step is where it began.
+    inner = Alternating(Unrolled(num_steps=1, learning_rate=1e-30, num_samples=1, restart_every=2))
+    construction = BBPSVI(4, family=MeanField(), objective=ImportanceElbo(2), inner=inner, optimizer=Adam())
+    settled, problem, state = exact.set_up(construction, model, data)
+    coreset, _ = settled.extract(problem, state)
+    step = jax.jit(functools.partial(settled.step, problem))
+    ends = [state.psi]
+    for index in range(5):
+        key = jax.random.fold_in(KEY, index)
+        state, _ = step(state, jnp.asarray(index), jnp.asarray(0.0), key)
+        ends.append(state.psi)
+        expected = ends[-2]
+        if index % 2 == 0:
+            expected = start_family(MeanField(), model, coreset, jax.random.split(key, 4)[3])
+        for name in ("mean", "log_scale"):
+            np.testing.assert_allclose(state.psi[name], expected[name], rtol=1e-12, atol=1e-20)
+    starts = [ends[0], ends[1], ends[3], ends[5]]
+    for one, other in itertools.combinations(starts, 2):
+        assert np.abs(np.asarray(one["mean"] - other["mean"])).max() > 0.1
 
 
 @double
@@ -370,7 +436,8 @@ REFUSED = [
     (lambda: Unrolled(learning_rate=-1.0), "learning_rate of Unrolled must be positive, not -1.0"),
     (lambda: Unrolled(learning_rate=math.nan), "learning_rate of Unrolled must be positive, not nan"),
     (lambda: Unrolled(num_samples=0), "num_samples of Unrolled must be positive"),
-    (lambda: Unrolled(restart_every=0), "restart_every must be at least 1, not 0"),
+    (lambda: Unrolled(restart_every=0), "restart_every must be a whole number of at least 1, not 0"),
+    (lambda: Truncated(restart_every=-2), "restart_every must be a whole number of at least 1, not -2"),
     (lambda: Truncated(num_steps=5, last=6), "last is 6, more than the 5 steps there are"),
     (lambda: Truncated(last=0), "last of Truncated must be positive"),
     (lambda: Implicit(tolerance=0.0), "tolerance of Implicit must be positive"),
@@ -385,6 +452,8 @@ REFUSED = [
 COMBINATIONS = [
     ({"objective": UniformElbo(), "inner": Alternating()}, "UniformElbo .* only through the inner problem"),
     ({"objective": SingleSampleElbo(), "optimizer": NaturalGradient()}, "SingleSampleElbo .* only through"),
+    ({"family": Point(), "inner": Alternating()}, "Point .* only through the inner problem"),
+    ({"family": Point(), "optimizer": NaturalGradient()}, "Point .* only through the inner problem"),
     ({"inner": Joint(), "optimizer": NaturalGradient()}, "Joint.. needs optimizer=Adam"),
 ]
 

@@ -44,7 +44,8 @@ every_map = pytest.mark.parametrize("case", WEIGHT_MAPS.values(), ids=list(WEIGH
 
 
 def fit(name, data=BINARY, *, key=0, **options):
-    return cvi.fit(CONSTRUCTIONS[name], MODEL, data, key=key, progress=False, **options)
+    model = registry.MODEL_OF.get(name, MODEL)
+    return cvi.fit(CONSTRUCTIONS[name], model, data, key=key, progress=False, **options)
 
 
 def assert_identical(one, other):

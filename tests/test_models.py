@@ -14,6 +14,7 @@ import scipy.special
 import scipy.stats
 from jax.flatten_util import ravel_pytree
 
+import coresetvi
 import coresetvi.models.base
 import coresetvi.models.glm
 import coresetvi.models.nets
@@ -57,6 +58,10 @@ def network_output(activate):
     return output
 
 
+def mean_and_log_noise(output):
+    return lambda params, x: (output(params["layers"], x)[:, 0], params["log_noise"])
+
+
 def one_column(output):
     return lambda params, x: output(params, x)[:, 0]
 
@@ -74,7 +79,8 @@ class Row(NamedTuple):
     dim: int
     output: object
     distribution: object
-    prior_scale: float = 1.0
+    prior_scale: float | np.ndarray = 1.0
+    prior_mean: float | np.ndarray = 0.0
 
 
 def bernoulli(output):
@@ -133,6 +139,15 @@ ROWS = {
         one_column(network_output(gelu)),
         normal(0.7),
     ),
+    "network, values, unknown noise": Row(
+        BayesianMLP(3, (5,), None, noise=None, activation="tanh", prior_scale=2.0),
+        VALUES,
+        4 * 5 + 6 + 1,
+        mean_and_log_noise(network_output(np.tanh)),
+        lambda output: dist.Normal(output[0], jnp.exp(output[1])),
+        np.array([2.0] * 26 + [1.0]),
+        np.array([0.0] * 26 + [math.log(0.3)]),
+    ),
     "network without hidden layer": Row(
         BayesianMLP(3, (), None, activation="silu"), VALUES, 4, one_column(relu), normal(1.0)
     ),
@@ -158,7 +173,7 @@ def theta_of(row, seed=3):
 
 def reference_of(row, theta, x=X):
     params = jax.tree.map(np.asarray, row.model.params(theta))
-    return row.distribution(jnp.asarray(row.output(params, x)))
+    return row.distribution(jax.tree.map(jnp.asarray, row.output(params, x)))
 
 
 def test_examples_in_the_docstrings_run():
@@ -180,7 +195,7 @@ def test_log_likelihood_of_every_row_is_that_of_the_reference(row):
 def test_log_prior_covers_every_parameter_with_its_scale(row):
     theta = theta_of(row)
     assert row.model.dim == row.dim
-    expected = scipy.stats.norm.logpdf(np.asarray(theta), scale=row.prior_scale).sum()
+    expected = scipy.stats.norm.logpdf(np.asarray(theta), row.prior_mean, row.prior_scale).sum()
     assert float(row.model.log_prior(theta)) == pytest.approx(expected, rel=1e-12)
 
 
@@ -235,6 +250,38 @@ def test_check_accepts_labels_of_the_right_kind_however_they_are_typed(row):
         checked = row.model.check(Dataset(X, labels))
         assert jnp.issubdtype(checked.y.dtype, jnp.integer) is bool(row.model.num_classes)
         np.testing.assert_allclose(checked.y, row.y, rtol=1e-6)
+
+
+def test_an_unknown_noise_comes_last_and_is_the_same_model_at_every_known_one():
+    known = BayesianMLP(3, (5,), None, noise=0.7)
+    unknown = BayesianMLP(3, (5,), None, noise=None)
+    weights = jnp.asarray(np.random.default_rng(6).standard_normal(known.dim))
+    theta = jnp.append(weights, math.log(0.7))
+    np.testing.assert_allclose(
+        unknown.log_likelihood(theta, jnp.asarray(X), jnp.asarray(VALUES)),
+        known.log_likelihood(weights, jnp.asarray(X), jnp.asarray(VALUES)),
+        rtol=1e-5,
+    )
+    for one, other in zip(
+        unknown.moments(theta, jnp.asarray(X)), known.moments(weights, jnp.asarray(X)), strict=True
+    ):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+@pytest.mark.usefixtures("quick_compilation")
+def test_a_fit_finds_the_noise_and_a_saved_one_remembers_it(tmp_path):
+    generator = np.random.default_rng(7)
+    x = generator.standard_normal((300, 2))
+    data = Dataset(x, np.abs(x[:, 0]) - 0.5 * x[:, 1] + 0.15 * generator.standard_normal(300))
+    model = BayesianMLP(2, (16,), None, noise=None)
+    construction = coresetvi.FullVI(learning_rate=0.2, num_samples=8)
+    fit = coresetvi.fit(construction, model, data, key=0, num_steps=500, progress=False)
+    # It starts at 0.3. Its posterior deviation is 4 %, and a network that is not certain adds to it.
+    assert math.exp(fit.psi["mean"][-1]) == pytest.approx(0.16, abs=0.02)
+    fit.save(tmp_path / "fit")
+    loaded = coresetvi.load(tmp_path / "fit")
+    assert loaded.model == model
+    assert loaded.evaluate(data) == fit.evaluate(data)
 
 
 # Soft labels
@@ -375,6 +422,7 @@ BAD_SETTINGS = [
     (lambda: BayesianMLP(0), "Layer sizes must be positive"),
     (lambda: BayesianMLP(3, num_classes=1), "at least 2 classes, not 1"),
     (lambda: BayesianMLP(3, num_classes=None, noise=0.0), "noise standard deviation must be positive"),
+    (lambda: BayesianMLP(3, (5,), 2, noise=None), "noise=None is for regression, but there are 2 classes"),
     (
         lambda: BayesianMLP(3, activation="sine"),
         "activation must be one of relu, tanh, gelu, silu, not 'sine'",

@@ -6,12 +6,18 @@ from .constructions import (
     GIGA,
     PSVI,
     BBSparseVI,
+    Condensation,
+    DatasetDistillation,
     FrankWolfe,
     FullLaplace,
     FullVI,
     GreedyBBSparseVI,
     HardThresholding,
     ImportanceSampling,
+    LastLayerPSVI,
+    LastLayerVI,
+    NetworkTraining,
+    PointsVI,
     QuasiNewton,
     RandomSubset,
     SparseVI,
@@ -21,7 +27,7 @@ from .correction import correct
 from .data import Coreset, Dataset
 from .diagnostics import diagnose
 from .draws import Draws
-from .drivers import merge, prune
+from .drivers import merge, prune, retrain
 from .fit import fit
 from .fitted import Fit, load
 from .lifelong import continual
@@ -35,8 +41,10 @@ __all__ = [
     "GIGA",
     "PSVI",
     "BBSparseVI",
+    "Condensation",
     "Coreset",
     "Dataset",
+    "DatasetDistillation",
     "Draws",
     "Fit",
     "FrankWolfe",
@@ -45,6 +53,10 @@ __all__ = [
     "GreedyBBSparseVI",
     "HardThresholding",
     "ImportanceSampling",
+    "LastLayerPSVI",
+    "LastLayerVI",
+    "NetworkTraining",
+    "PointsVI",
     "QuasiNewton",
     "RandomSubset",
     "SparseVI",
@@ -65,6 +77,7 @@ __all__ = [
     "objectives",
     "outer",
     "prune",
+    "retrain",
     "sample",
     "weights",
 ]

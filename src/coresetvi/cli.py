@@ -33,6 +33,7 @@ from .choices import (
 from .cli_compare import compare
 from .cli_export import export
 from .cli_posterior import diagnose, plot, sample
+from .cli_reproduce import reproduce
 from .console import (
     BAD_INPUT,
     FAILED,
@@ -103,7 +104,7 @@ def build_app() -> Any:
     """The commands as a typer application."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.callback()(top)
-    for command in (fit, predict, inspect, sample, diagnose, plot, export, compare, demo):
+    for command in (fit, predict, inspect, sample, diagnose, plot, export, compare, reproduce, demo):
         app.command(command.__name__)(command)
     return app
 

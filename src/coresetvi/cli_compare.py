@@ -219,20 +219,8 @@ def show_rows(rows: list[dict[str, Any]]) -> None:
         [
             row["method"],
             "all" if row["size"] is None else f"{row['size']:,}",
-            *(with_error(row[name], COLUMNS[name][1]) for name in names),
+            *(grid.with_error(row[name], COLUMNS[name][1]) for name in names),
         ]
         for row in rows
     ]
     show_table(["method", "size", *(COLUMNS[name][0] for name in names)], lines, whole=True)
-
-
-def with_error(number: dict[str, float | None], digits: str) -> str:
-    """A mean and its error as text; a dash for what is unknown.
-
-    >>> with_error({"mean": 0.5, "standard_error": 0.01}, ".2f")
-    '0.50 ± 0.01'
-    """
-    mean, error = number["mean"], number["standard_error"]
-    if mean is None:
-        return "-"
-    return f"{mean:{digits}}" + ("" if error is None else f" ± {error:{digits}}")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,12 +14,14 @@ from .config import encode
 from .constructions.base import Construction
 from .errors import CoresetviError, InputError
 from .laplace import gaussian_kl, laplace_moments
+from .prediction import CLASS_SCORES
+from .records import digest
 
 NUM_DRAWS = 1000  # for effective sample size and k-hat
 # Beyond so many parameters a Laplace approximation, which needs the whole Hessian, is not worth its time.
 LARGEST_LAPLACE = 128
 Moments = tuple[Any, Any]  # mean (d,) and covariance (d, d)
-# What a record says about a fit, besides accuracy or rmse.
+# What a record says about a fit, besides the scores of classes or the rmse.
 NUMBERS = ("nll", "kl", "ess", "khat", "seconds", "compile_seconds", "steps", "coreset_size", "total_weight")
 
 
@@ -70,12 +71,7 @@ class Comparison:
     @functools.cached_property
     def digest(self) -> str:
         """The content of both data sets, in a few characters."""
-        digest = hashlib.sha256()
-        for data in (self.train, self.test):
-            for array in (np.asarray(leaf) for leaf in (data.x, data.y, data.weights) if leaf is not None):
-                digest.update(f"{array.shape}{array.dtype}".encode())
-                digest.update(np.ascontiguousarray(array).data)
-        return digest.hexdigest()
+        return digest(self.train, self.test)
 
     @functools.cached_property
     def full_moments(self) -> Moments:
@@ -133,8 +129,8 @@ def check_sizes(sizes: Sequence[int], train: cvi.Dataset) -> None:
 def run_cell(comparison: Comparison, cell: Cell) -> dict[str, Any]:
     """Fit one cell and score it. What goes wrong in a way meant for people is a record too."""
     model = comparison.model
-    metric = "rmse" if model.num_classes is None else "accuracy"
-    record: dict[str, Any] = {**dataclasses.asdict(cell), metric: None, **dict.fromkeys(NUMBERS)}
+    metrics = ("rmse",) if model.num_classes is None else CLASS_SCORES
+    record: dict[str, Any] = {**dataclasses.asdict(cell), **dict.fromkeys((*metrics, *NUMBERS))}
     try:
         fit = cvi.fit(
             comparison.construction(cell),
@@ -198,7 +194,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for (method, size), group in groups.items():
         row: dict[str, Any] = {"method": method, "size": size}
         row["fits"] = sum(record["result"] != "failed" for record in group)
-        for name in ("accuracy", "rmse", *NUMBERS):
+        for name in (*CLASS_SCORES, "rmse", *NUMBERS):
             if name in group[0]:
                 row[name] = mean_and_error([record[name] for record in group])
         rows.append(row)
@@ -217,3 +213,15 @@ def mean_and_error(values: Sequence[Any]) -> dict[str, float | None]:
     with np.errstate(invalid="ignore"):  # an infinite k-hat has no deviation
         error = float(known.std(ddof=1) / np.sqrt(known.size)) if known.size > 1 else None
     return {"mean": float(known.mean()), "standard_error": error}
+
+
+def with_error(number: dict[str, float | None], digits: str) -> str:
+    """A mean and its error as text; a dash for what is unknown.
+
+    >>> with_error({"mean": 0.5, "standard_error": 0.01}, ".2f")
+    '0.50 ± 0.01'
+    """
+    mean, error = number["mean"], number["standard_error"]
+    if mean is None:
+        return "-"
+    return f"{mean:{digits}}" + ("" if error is None else f" ± {error:{digits}}")

@@ -1,10 +1,11 @@
-"""Short functions that call `fit` again: shrinking a coreset by stages, and joining several."""
+"""Short functions that call `fit` again: shrinking a coreset by stages, trying it afresh, joining several."""
 
 import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,6 +13,7 @@ from jaxtyping import PRNGKeyArray
 
 from .checks import instance, short, whole_number
 from .constructions.base import Construction
+from .constructions.reference import PointsVI
 from .coreset import host_generator
 from .data import Dataset, concatenate
 from .errors import InputError
@@ -119,6 +121,50 @@ def start_points(coreset: Dataset, rows: np.ndarray, total: float, spread: bool)
         columns=kept.columns,
         target=kept.target,
         indices=None if coreset.indices is None else kept.indices,
+    )
+
+
+def retrain(
+    fitted: Fit,
+    *,
+    key: int | PRNGKeyArray,
+    model: Model | None = None,
+    num_steps: int | None = None,
+    time_limit: float | None = None,
+    progress: bool | None = None,
+) -> Fit:
+    """A fresh posterior on the points of a fit, from a start of its own: the honest trial of a coreset.
+
+    The r that a fit ends with has followed its coreset all along; this one sees the final points only. With
+    another `model` it tells whether the points serve that one too.
+
+    >>> import coresetvi as cvi
+    >>> train, _ = cvi.datasets.synthetic_lr(n=200, dim=2)
+    >>> made = cvi.fit(cvi.BBPSVI(8), cvi.models.LogisticRegression(2), train, key=0, num_steps=5)
+    >>> fresh = retrain(made, key=1, num_steps=5)
+    >>> bool((fresh.coreset.x == made.coreset.x).all()), type(fresh.construction).__name__
+    (True, 'PointsVI')
+    """
+    instance("The first argument", fitted, Fit, "what coresetvi.fit returned")
+    construction = None
+    if model is None:
+        model, own = fitted.model, fitted.construction
+        construction = None if own is None else own.on_points()
+        construction = construction or PointsVI(family=fitted.family)
+    points = fitted.coreset
+    known = points
+    if points.y is not None and points.y.ndim == 2 and model.num_classes is not None:
+        # Models check hard labels; what is fitted are the soft ones.
+        known = eqx.tree_at(lambda data: data.y, points, jnp.argmax(points.y, axis=1))
+    return fit(
+        construction or PointsVI(),
+        model,
+        known,
+        key=key,
+        initial=points,
+        num_steps=num_steps,
+        time_limit=time_limit,
+        progress=progress,
     )
 
 

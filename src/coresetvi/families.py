@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .checks import positive
 from .config import register
 
 Psi = Any  # a pytree of arrays, opaque outside its family
@@ -76,7 +77,7 @@ class Family(eqx.Module):
 
     @abc.abstractmethod
     def move(self, psi: Psi, tangent: Psi) -> Psi:
-        """The member reached from `psi` along `tangent` (a pytree shaped like `psi`)."""
+        """The member reached from `psi` along `tangent` (a pytree shaped like `zero(psi)`)."""
 
     @abc.abstractmethod
     def with_curvature(
@@ -119,7 +120,15 @@ class MeanField(Family):
     >>> family.moments(family.init(jnp.zeros(2), jnp.ones(2)))[1]
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
+
+    `spread_pace` is how fast scales move compared with means. Means of a network lie many posterior standard
+    deviations away from where they start and want large steps; scales that took those would run away.
     """
+
+    spread_pace: float = 1.0
+
+    def __check_init__(self):
+        positive(self, "spread_pace")
 
     def init(self, mean, scale):
         return {"mean": jnp.asarray(mean), "log_scale": jnp.log(scale)}
@@ -135,7 +144,7 @@ class MeanField(Family):
     def move(self, psi, tangent):
         return {
             "mean": psi["mean"] + jnp.exp(psi["log_scale"]) * tangent["mean"],
-            "log_scale": psi["log_scale"] + tangent["log_scale"],
+            "log_scale": psi["log_scale"] + self.spread_pace * tangent["log_scale"],
         }
 
     def with_curvature(self, psi, product):
@@ -144,6 +153,47 @@ class MeanField(Family):
 
     def moments(self, psi):
         return psi["mean"], jnp.diag(jnp.exp(2.0 * psi["log_scale"]))
+
+
+@register
+class Point(Family):
+    """All mass in one point, theta = mean: a single network, as frequentist training has it.
+
+    Densities are with respect to that point mass itself, so log r is 0: the inner problem becomes the mode of
+    the coreset posterior, and all draws weigh alike. `unit` is not learned; it is the starting scale, in
+    which steps are measured as they are for the other families.
+
+    >>> family = Point()
+    >>> psi = family.init(jnp.ones(2), jnp.full(2, 0.1))
+    >>> family.move(psi, {"mean": jnp.asarray([1.0, -2.0])})["mean"]
+    Array([1.1, 0.8], dtype=float32)
+    """
+
+    def noise_dim(self, dim):
+        return 0
+
+    def init(self, mean, scale):
+        return {"mean": jnp.asarray(mean), "unit": jnp.asarray(scale)}
+
+    def sample_and_log_prob(self, psi, noise):
+        return psi["mean"], self.log_prob(psi, psi["mean"])
+
+    def log_prob(self, psi, theta):
+        return jnp.zeros((), dtype=psi["mean"].dtype)
+
+    def zero(self, psi):
+        return {"mean": jnp.zeros_like(psi["mean"])}
+
+    def move(self, psi, tangent):
+        return {"mean": psi["mean"] + psi["unit"] * tangent["mean"], "unit": psi["unit"]}
+
+    def with_curvature(self, psi, product):
+        scale, proper = diagonal_scale(psi["mean"], product)
+        return {"mean": psi["mean"], "unit": psi["unit"] * scale}, proper
+
+    def moments(self, psi):
+        dim = psi["mean"].shape[0]
+        return psi["mean"], jnp.zeros((dim, dim), dtype=psi["mean"].dtype)
 
 
 @register

@@ -24,7 +24,7 @@ from .fitted import Fit
 from .models.base import Model
 from .outer import Info
 from .progress import Progress
-from .schedule import Schedule, decay_factor, decide
+from .schedule import Schedule, decay_factor, decide, within
 
 CHUNK = 20
 
@@ -38,6 +38,7 @@ def fit(
     initial: Dataset | None = None,
     num_steps: int | None = None,
     num_trials: int | None = None,
+    time_limit: float | None = None,
     checkpoint: Any = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -47,9 +48,11 @@ def fit(
 
     `initial` gives the weighted points to start from, such as an earlier coreset; by default the construction
     chooses them. `num_steps=None` stops by itself once the loss no longer improves. `num_trials` runs that
-    many keys at once (vmapped, one compilation). `checkpoint` names a directory that is kept up to date while
-    fitting; `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns what there is. A
-    fit that turns non-finite keeps its last good state and says so in `Fit.result`; `throw=True` raises.
+    many keys at once (vmapped, one compilation). `time_limit` is the most seconds it may take after
+    compilation; the slowing down at the end is fitted into them. `checkpoint` names a directory that is kept
+    up to date while fitting; `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns
+    what there is. A fit that turns non-finite keeps its last good state and says so in `Fit.result`;
+    `throw=True` raises.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -57,7 +60,7 @@ def fit(
     >>> fitted.coreset.x.shape, fitted.result
     ((8, 2), 'finished')
     """
-    check_arguments(construction, model, data, initial, num_steps, num_trials)
+    check_arguments(construction, model, data, initial, num_steps, num_trials, time_limit)
     make_room()
     root = one_key(key)
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
@@ -68,7 +71,7 @@ def fit(
         run = begin(construction, model, data, keys, initial)
         compiled = time.perf_counter() - began
         schedule = run.construction.schedule(num_steps)
-        history, result, seconds = run_loop(run, schedule, saved, bar, compiled)
+        history, result, seconds = run_loop(run, schedule, saved, bar, compiled, time_limit)
     fits = [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
     if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
         raise NonFiniteError(bad.explanation)
@@ -186,11 +189,18 @@ def run_chunk(construction, problem, keys, carry, first, end, decay_start, decay
     return jax.lax.scan(step, carry, first + jnp.arange(CHUNK))
 
 
-def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, compiled: float):
+def run_loop(
+    run: Run,
+    schedule: Schedule,
+    saved: Checkpoint,
+    bar: Progress,
+    compiled: float,
+    time_limit: float | None = None,
+):
     """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place."""
     history, schedule, seconds = saved.restore(run, schedule)
     seconds["compile"] += compiled
-    result = "finished"
+    result, planned = "finished", schedule
     try:
         while len(history) < schedule.end:
             tick = time.perf_counter()
@@ -205,10 +215,16 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
             if not np.any(np.asarray(alive)):
                 result = "non_finite"
                 break
-            schedule = decide(schedule, history["loss"], history["kl"])
+            planned = decide(planned, history["loss"], history["kl"])
+            if len(history) <= schedule.decay_start:  # once it slows down, the end stays where it is
+                schedule = planned
+                if time_limit is not None:
+                    schedule = within(planned, len(history), seconds["run"], time_limit)
             bar.update(len(history), schedule.end, history)
             saved.keep(run, history, schedule, seconds)
-        if result == "finished" and not schedule.decided:
+        if result == "finished" and schedule.end < planned.end:
+            result = "time_limit"
+        elif result == "finished" and not schedule.decided:
             result = "step_limit"
     except KeyboardInterrupt:
         result = "interrupted"
@@ -218,7 +234,7 @@ def run_loop(run: Run, schedule: Schedule, saved: Checkpoint, bar: Progress, com
     return history, result, seconds
 
 
-def check_arguments(construction, model, data, initial, num_steps, num_trials) -> None:
+def check_arguments(construction, model, data, initial, num_steps, num_trials, time_limit) -> None:
     """Refuse what cannot be fitted before anything is compiled."""
     instance("The first argument", construction, Construction, "a construction such as BBPSVI(size=40)")
     instance("The second argument", model, Model, "a model such as models.LogisticRegression(10)")
@@ -231,6 +247,8 @@ def check_arguments(construction, model, data, initial, num_steps, num_trials) -
     for name, number in (("num_steps", num_steps), ("num_trials", num_trials)):
         if number is not None:
             whole_number(name, number)
+    if time_limit is not None and not (isinstance(time_limit, int | float) and time_limit > 0):
+        raise InputError(f"time_limit must be a positive number of seconds, not {short(time_limit)}.")
 
 
 def one_key(key: Any) -> PRNGKeyArray:

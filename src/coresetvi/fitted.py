@@ -32,6 +32,7 @@ EXPLANATIONS = {
     "Try a smaller learning rate, more samples or a tighter prior.",
     "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
     "pass a larger num_steps (--steps) to go on.",
+    "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
 }
@@ -42,8 +43,8 @@ class Fit:
     """A coreset, the posterior r fitted to it, and how they came about.
 
     `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
-    name, `result` one of finished | step_limit | interrupted | non_finite | inner_not_converged, `seconds`
-    the time to compile and to run, `about` provenance, `extra` whatever `save` was told to remember.
+    name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged,
+    `seconds` the time to compile and to run, `about` provenance, `extra` what `save` was told to remember.
     """
 
     coreset: Coreset
@@ -67,7 +68,7 @@ class Fit:
         records = history.trial(trial)
         if len(history) and not np.isfinite(records["loss"][-1]):
             result = "non_finite"
-        elif result in ("finished", "step_limit") and not np.any(records["accepted"][-20:]):
+        elif result in ("finished", "step_limit", "time_limit") and not np.any(records["accepted"][-20:]):
             result = "inner_not_converged"
         coreset, psi = construction.extract(problem, run.trial(trial))
         about = {

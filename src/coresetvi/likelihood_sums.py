@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from .data import Dataset
+from .effort import over_draws, rows_at_once
 from .models.base import Model, soft_log_likelihood
 
 # Numbers in one block of the rows x draws table: a few of these fit in a core's cache.
@@ -54,9 +55,9 @@ def log_likelihood_rises(
         def rise(theta):
             return rows.weights @ (soft_log_likelihood(model, theta, rows.x, rows.y) - at_reference)
 
-        return rows.weights @ at_reference, jax.vmap(rise)(thetas)
+        return rows.weights @ at_reference, over_draws(model, rows, rise, thetas)
 
-    return sum_over_blocks(of_rows, data, max(1, BLOCK_NUMBERS // thetas.shape[0]))
+    return sum_over_blocks(of_rows, data, rows_at_once(model, data, thetas.shape[0], BLOCK_NUMBERS))
 
 
 def expand(model: Model, anchor: Float[Array, " d"], data: Dataset) -> Quadratic:

@@ -66,3 +66,17 @@ def decide(schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
         return schedule
     length = max(schedule.first_look // 2, int(DECAY_PART * steps))
     return Schedule(steps, length, steps + length, schedule.first_look, True)
+
+
+def within(schedule: Schedule, steps: int, seconds: float, limit: float) -> Schedule:
+    """The schedule with its end brought forward so that, at the pace so far, it stays within `limit` seconds.
+
+    One that is slowing down already goes on as it is.
+    """
+    if steps >= schedule.decay_start:
+        return schedule
+    total = max(steps + 1, int(steps * limit / seconds))
+    if total >= schedule.end:
+        return schedule
+    start = max(steps, total - math.ceil(DECAY_PART * total))
+    return Schedule(start, total - start, total, schedule.first_look, True)

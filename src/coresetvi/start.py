@@ -8,10 +8,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .data import Dataset
 from .families import Family, Psi
 from .likelihood_sums import weighted_log_likelihood
-from .models.base import Model
+from .models.base import Model, soft_log_likelihood
 
 # Beyond this many parameters an exact diagonal of the Hessian (one product a parameter) is no longer cheap.
 EXACT_CURVATURE_DIM = 512
+# Random combinations of rows from which the curvature of a larger model is estimated.
+PROBES = 8
 # Starting narrower than the prior keeps the first draws of a network near its mean, where it still works.
 START_WIDTH = 0.1
 
@@ -29,7 +31,9 @@ def start_family(family: Family, model: Model, data: Dataset, key: PRNGKeyArray)
     scale = START_WIDTH / jnp.sqrt(jnp.maximum(prior_curvature, 1e-12))
     if theta.shape[0] <= EXACT_CURVATURE_DIM:
         curvature = diagonal_curvature(model, theta, data) + prior_curvature
-        scale = jnp.minimum(scale, 1.0 / jnp.sqrt(jnp.maximum(curvature, 1e-12)))
+    else:
+        curvature = estimated_curvature(model, theta, data, key) + prior_curvature
+    scale = jnp.minimum(scale, 1.0 / jnp.sqrt(jnp.maximum(curvature, 1e-12)))
     return family.init(theta, scale)
 
 
@@ -42,3 +46,24 @@ def diagonal_curvature(model: Model, theta: Float[Array, " d"], data: Dataset) -
         return jnp.abs(slope(jax.nn.one_hot(index, size, dtype=theta.dtype))[index])
 
     return jax.lax.map(entry, jnp.arange(size))
+
+
+def estimated_curvature(
+    model: Model, theta: Float[Array, " d"], data: Dataset, key: PRNGKeyArray
+) -> Float[Array, " d"]:
+    """sum_n weight_n (d log p(y_n | x_n, theta) / d theta_i)^2 for every i, estimated.
+
+    The square of the gradient of sum_n sign_n sqrt(weight_n) log p(y_n | x_n, theta) with random signs has
+    that mean: cross terms cancel.
+    """
+
+    def probe(key):
+        signs = jax.random.rademacher(key, data.weights.shape, data.weights.dtype)
+        factors = signs * jnp.sqrt(data.weights)
+
+        def combination(theta):
+            return jnp.sum(factors * soft_log_likelihood(model, theta, data.x, data.y))
+
+        return jax.grad(combination)(theta) ** 2
+
+    return jnp.mean(jax.lax.map(probe, jax.random.split(key, PROBES)), axis=0)

@@ -1,24 +1,32 @@
 """Ways to make a coreset, each one frozen configuration."""
 
 from .base import Construction
+from .condensation import Condensation
 from .gradient import BBPSVI
 from .greedy import GreedyBBSparseVI, SparseVI
 from .hilbert import GIGA, FrankWolfe, HardThresholding, ImportanceSampling
-from .published import PSVI, BBSparseVI, QuasiNewton
-from .reference import FullLaplace, FullVI, RandomSubset, SubsetLaplace
+from .last_layer import LastLayerPSVI, LastLayerVI, NetworkTraining
+from .published import PSVI, BBSparseVI, DatasetDistillation, QuasiNewton
+from .reference import FullLaplace, FullVI, PointsVI, RandomSubset, SubsetLaplace
 
 __all__ = [
     "BBPSVI",
     "GIGA",
     "PSVI",
     "BBSparseVI",
+    "Condensation",
     "Construction",
+    "DatasetDistillation",
     "FrankWolfe",
     "FullLaplace",
     "FullVI",
     "GreedyBBSparseVI",
     "HardThresholding",
     "ImportanceSampling",
+    "LastLayerPSVI",
+    "LastLayerVI",
+    "NetworkTraining",
+    "PointsVI",
     "QuasiNewton",
     "RandomSubset",
     "SparseVI",

@@ -60,6 +60,13 @@ class Construction(eqx.Module):
         """Asked once, with the record of a trial step: another configuration to use instead, or None."""
         return None
 
+    def on_points(self) -> "Construction | None":
+        """How a fresh posterior is found on points that this construction has made, given as `initial`.
+
+        None stands for variational inference with the fit's own family.
+        """
+        return None
+
     @property
     @abc.abstractmethod
     def default_steps(self) -> int:

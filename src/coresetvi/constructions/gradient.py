@@ -20,8 +20,9 @@ from ..config import register
 from ..coreset import LEARNABLE, STARTS, Frame, Leaves, given_leaves, make_frame, start_leaves
 from ..data import Dataset
 from ..data_term import data_term, empty_surrogate
+from ..effort import over_draws
 from ..errors import InputError
-from ..families import Family, FullRank, MeanField, Psi
+from ..families import Family, FullRank, MeanField, Point, Psi
 from ..inner import Alternating, Implicit, Inner, InnerProblem, Joint, Unrolled
 from ..likelihood_sums import Quadratic, log_likelihood_rises, weighted_log_likelihood
 from ..models.base import Model
@@ -47,12 +48,11 @@ class CoresetProblem(Problem):
 
 
 class CoresetState(eqx.Module):
-    """What the next step needs. `frozen` leaves and `psi_start` never change but differ between trials."""
+    """What the next step needs. `frozen` leaves never change but differ between trials."""
 
     learned: Leaves
     frozen: Leaves
     psi: Psi
-    psi_start: Psi
     optimizer: object
     indices: Array | None
     surrogate: Quadratic | None
@@ -114,18 +114,7 @@ class BBPSVI(Construction):
             instance("inner", self.inner, Inner, "an inner problem such as inner.Unrolled()")
         if self.optimizer is not None:
             instance("optimizer", self.optimizer, Optimizer, "an optimiser such as outer.Adam()")
-        if self.init not in STARTS:
-            raise InputError(f"init must be one of {', '.join(STARTS)}, not {self.init!r}.")
-        learn = self.learn or frozenset()
-        if unknown := sorted(learn - set(LEARNABLE)):
-            raise InputError(
-                f"learn has the unknown name {unknown[0]!r}; choose from {', '.join(LEARNABLE)}."
-            )
-        if "weights" in learn and not self.weights.learnable:
-            raise InputError(
-                f"{type(self.weights).__name__} weights cannot be learned; "
-                'leave "weights" out of learn or use Simplex() or Free().'
-            )
+        check_leaves(self.learn or frozenset(), self.weights, self.init)
 
     @property
     def default_steps(self):
@@ -144,7 +133,9 @@ class BBPSVI(Construction):
 
     def _settle(self, model: Model, data: Dataset, learn: frozenset[str]) -> "BBPSVI":
         """Every open choice made, from sizes and from the parts that were given."""
-        direct = self.objective.sees_core
+        # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
+        point = isinstance(self.family, Point)
+        direct = self.objective.sees_core and not point
         inner, optimizer = self.inner, self.optimizer
         if optimizer is None:
             small = direct and inner is None and model.dim <= SMALL_MODEL
@@ -156,7 +147,8 @@ class BBPSVI(Construction):
         flows = inner.passes_gradient and optimizer.uses_inner_gradient
         if not direct and not flows:
             raise InputError(
-                f"{type(self.objective).__name__} reaches the coreset only through the inner problem; "
+                f"{'Point' if point else type(self.objective).__name__} reaches the coreset only through the "
+                "inner problem; "
                 "use it with inner=Unrolled(), Truncated() or Implicit() and optimizer=Adam()."
             )
         if isinstance(inner, Joint) and not optimizer.uses_inner_gradient:
@@ -211,7 +203,6 @@ class BBPSVI(Construction):
             learned=learned,
             frozen=frozen,
             psi=psi,
-            psi_start=psi,
             optimizer=self.optimizer.init(learned, problem.family, psi),
             indices=indices,
             surrogate=empty_surrogate(model, data) if self._wants_surrogate(model, data) else None,
@@ -224,17 +215,24 @@ class BBPSVI(Construction):
 
     def step(self, problem: CoresetProblem, state, index, scale, key):
         assert self.inner is not None and self.optimizer is not None
-        inner_key, noise_key, batch_key = jax.random.split(key, 3)
-        outer = self._outer_step(problem, state, index, self.inner, (inner_key, noise_key, batch_key))
-        psi = self.inner.begin(state.psi, state.psi_start, index)
+        *keys, start_key = jax.random.split(key, 4)
+        outer = self._outer_step(problem, state, index, self.inner, keys)
+
+        def fresh(key):
+            coreset = problem.frame.build({**state.frozen, **state.learned})
+            return start_family(problem.family, problem.model, coreset, key)
+
+        psi = self.inner.begin(state.psi, fresh, index, start_key)
         learned, psi, opt_state, surrogate, info = self.optimizer.step(
             outer, state.learned, psi, state.optimizer, scale
         )
+        if isinstance(problem.family, Point):
+            # How posteriors differ cannot be told from one point: the KL is not zero but unknown.
+            info = info._replace(kl=jnp.full_like(info.kl, jnp.nan))
         moved = CoresetState(
             learned=learned,
             frozen=state.frozen,
             psi=psi,
-            psi_start=state.psi_start,
             optimizer=opt_state,
             indices=state.indices,
             surrogate=surrogate,
@@ -307,6 +305,19 @@ def check_initial(initial: Dataset, problem: CoresetProblem, size: int) -> None:
         problem.model.check(initial, fitting=False)
 
 
+def check_leaves(learn: frozenset[str], weights: WeightMap, init: str) -> None:
+    """What is to be learned must exist and be free to move, and the start must have a name."""
+    if init not in STARTS:
+        raise InputError(f"init must be one of {', '.join(STARTS)}, not {init!r}.")
+    if unknown := sorted(learn - set(LEARNABLE)):
+        raise InputError(f"learn has the unknown name {unknown[0]!r}; choose from {', '.join(LEARNABLE)}.")
+    if "weights" in learn and not weights.learnable:
+        raise InputError(
+            f"{type(weights).__name__} weights cannot be learned; "
+            'leave "weights" out of learn or use Simplex() or Free().'
+        )
+
+
 def names_of(learn: Any) -> frozenset[str]:
     """`learn` as a set of names; a single word would fall apart into letters."""
     if isinstance(learn, str) or not isinstance(learn, Iterable):
@@ -316,7 +327,7 @@ def names_of(learn: Any) -> frozenset[str]:
 
 def log_joint(model: Model, thetas: Array, coreset: Dataset) -> Array:
     """log p(theta) + sum_m v_m log p(z_m | u_m, theta) for every draw."""
-    core = jax.vmap(lambda theta: weighted_log_likelihood(model, theta, coreset))(thetas)
+    core = over_draws(model, coreset, lambda theta: weighted_log_likelihood(model, theta, coreset), thetas)
     return core + jax.vmap(model.log_prior)(thetas)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from ..checks import positive
 from ..data import Dataset
+from ..effort import is_heavy
 from ..families import Family, FullRank, MeanField, Psi
 from ..inner import Implicit, InnerInfo, InnerProblem
 from ..laplace import fit_laplace
@@ -23,7 +24,7 @@ from ..likelihood_sums import log_likelihood_sums
 from ..models.base import Model
 from ..outer import Info, describe
 from ..schedule import fixed_schedule, open_schedule
-from ..start import start_family
+from ..start import EXACT_CURVATURE_DIM, start_family
 from .base import Construction, Problem
 from .gradient import MINIBATCH_ROWS, SMALL_MODEL
 
@@ -31,12 +32,17 @@ from .gradient import MINIBATCH_ROWS, SMALL_MODEL
 FULL_RANK_DIM = 32
 # Up to this many parameters a Newton solution is looked for before the first step.
 NEWTON_DIM = 64
+# Steps in posterior standard deviations, for the means of large networks and for everything else, and how
+# fast scales of large networks move compared with their means.
+RATE, LARGE_RATE, LARGE_PACE = 0.05, 0.3, 0.1
 # Rows a step, unless the user says otherwise.
 BATCH_ROWS = 4 * MINIBATCH_ROWS
 # Plain inference stops when the bound has stopped improving; a look is worth it after so many steps. The most
 # steps are there to end what never converges.
 FIRST_LOOK, MOST_STEPS = 300, 20_000
 FEWEST_DRAWS = 32
+# Where a row is a lot of work, minibatch noise is what counts: an antithetic pair of draws, and few rows.
+HEAVY_DRAWS, HEAVY_ROWS = 2, 256
 
 
 class PlainState(eqx.Module):
@@ -59,7 +65,7 @@ class PlainInference(Construction):
     def choose(self, problem: Problem, key: PRNGKeyArray) -> Dataset | None:
         """The weighted points; None stands for all the data, as they are."""
 
-    def points(self, problem: Problem, state: PlainState) -> Dataset:
+    def points(self, problem: Problem, state: Any) -> Dataset:
         """What r is fitted to."""
         return problem.data if state.points is None else state.points
 
@@ -75,7 +81,8 @@ class PlainVI(PlainInference):
     """
 
     def __check_init__(self: Any):
-        positive(self, "learning_rate")
+        if self.learning_rate is not None:
+            positive(self, "learning_rate")
         if self.num_samples is not None:
             positive(self, "num_samples")
 
@@ -84,22 +91,23 @@ class PlainVI(PlainInference):
         return MOST_STEPS
 
     @property
-    def rows_a_step(self) -> int:
-        """How many rows a step looks at, at most."""
-        return BATCH_ROWS
+    def rows_a_step(self) -> int | None:
+        """How many rows a step looks at, at most; None lets the work for one row decide."""
+        return None
 
     def schedule(self, num_steps):
         return fixed_schedule(num_steps) if num_steps else open_schedule(MOST_STEPS, FIRST_LOOK)
 
     def setup(self: Any, model, data):
         family = self.family or default_family(model)
-        num_samples = self.num_samples or default_draws(model)
-        settled = dataclasses.replace(self, family=family, num_samples=num_samples)
+        num_samples = self.num_samples or default_draws(model, data)
+        rate = self.learning_rate or (LARGE_RATE if is_large(model) else RATE)
+        settled = dataclasses.replace(self, family=family, num_samples=num_samples, learning_rate=rate)
         return settled, Problem(model, data, family)
 
     def start(self, problem, key, initial=None):
         points_key, theta_key = jax.random.split(key)
-        chosen = self.choose(problem, points_key)
+        chosen = self.choose(problem, points_key) if initial is None else initial
         points = problem.data if chosen is None else chosen
         psi = start_family(problem.family, problem.model, points, theta_key)
         if problem.model.dim <= NEWTON_DIM:
@@ -110,7 +118,8 @@ class PlainVI(PlainInference):
     def step(self: Any, problem, state, index, scale, key):
         model, family, points = problem.model, problem.family, self.points(problem, state)
         batch_key, noise_key = jax.random.split(key)
-        batch = points.batch(batch_key, min(self.rows_a_step, len(points)))
+        rows = self.rows_a_step or (HEAVY_ROWS if is_heavy(model, points) else BATCH_ROWS)
+        batch = points.batch(batch_key, min(rows, len(points)))
         factor = len(points) / len(batch)
 
         def loss_of(tangent):
@@ -167,11 +176,20 @@ def record(data, prior, proposal, inner: InnerInfo) -> Info:
 
 def default_family(model: Model) -> Family:
     """A full covariance where a few draws can still estimate it: a diagonal one is a ceiling."""
+    if is_large(model):
+        return MeanField(spread_pace=LARGE_PACE)
     return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
 
 
-def default_draws(model: Model) -> int:
+def is_large(model: Model) -> bool:
+    """Whether r starts where curvature is only estimated, and has many of its deviations to go."""
+    return model.dim > EXACT_CURVATURE_DIM
+
+
+def default_draws(model: Model, data: Dataset) -> int:
     """Draws a step: for small models so many that `draw_noise` can give them exact second moments."""
+    if is_heavy(model, data):
+        return HEAVY_DRAWS
     return max(FEWEST_DRAWS, 4 * model.dim if model.dim <= FULL_RANK_DIM else 0)
 
 

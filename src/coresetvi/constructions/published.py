@@ -1,12 +1,17 @@
-"""Published constructions that are settings of `BBPSVI`: which leaves move, and where draws come from."""
+"""Published constructions that are settings of `BBPSVI`: what moves, where draws come from, what r is."""
 
 from typing import Any
 
 from ..errors import InputError
-from ..inner import Inner, Laplace
+from ..families import Point
+from ..inner import Inner, Laplace, Unrolled
+from ..objectives import UniformElbo
+from ..weights import Fixed
 from .gradient import BBPSVI, names_of
 
 REAL_POINTS = frozenset({"weights", "total"})
+# Twenty steps have to lead from any start to a trained network, so they are long ones.
+DISTILLATION = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
 
 
 def BBSparseVI(size: int, *, learn: Any = None, **options: Any) -> BBPSVI:
@@ -46,6 +51,35 @@ def PSVI(size: int, *, inner: Inner | None = None, **options: Any) -> BBPSVI:
     Laplace()
     """
     return BBPSVI(size, inner=Laplace() if inner is None else inner, **options)
+
+
+def DatasetDistillation(
+    size: int, *, learn: Any = None, inner: Inner | None = None, **options: Any
+) -> BBPSVI:
+    """Dataset distillation (Wang et al., 2018): points on which a network trains well in a few steps.
+
+    No posterior, one network: training on the points starts at a fresh random draw at every step, and what
+    falls is the loss of the data after it, by gradients through all of the training. `learn={"x", "y"}`
+    makes labels soft as well (Sucholutsky & Schonlau, 2019). Takes what else `BBPSVI` takes. Rates of
+    `inner` are in units of the starting scale, which more data make smaller.
+
+    >>> DatasetDistillation(20).family, sorted(DatasetDistillation(20).learn)
+    (Point(), ['x'])
+    """
+    if fixed := sorted(options.keys() & {"family", "weights", "objective"}):
+        raise InputError(
+            f"DatasetDistillation trains one network on points that weigh the same and has no {fixed[0]}; "
+            "leave it out, or use BBPSVI."
+        )
+    return BBPSVI(
+        size,
+        family=Point(),
+        learn={"x"} if learn is None else learn,
+        weights=Fixed(),
+        objective=UniformElbo(1),
+        inner=DISTILLATION if inner is None else inner,
+        **options,
+    )
 
 
 def real_points_only(name: str, learn: frozenset[str], options: dict[str, Any]) -> frozenset[str]:

@@ -1,15 +1,18 @@
 """Yardsticks: plain inference on all the data or on a random subset, without learning any point."""
 
+from typing import ClassVar
+
 from jaxtyping import PRNGKeyArray
 
 from ..checks import whole_number
 from ..config import register
 from ..coreset import make_frame, start_leaves
 from ..data import Dataset
+from ..errors import InputError
 from ..families import Family
 from ..weights import Fixed
 from .base import Problem
-from .plain import BATCH_ROWS, PlainLaplace, PlainVI
+from .plain import PlainLaplace, PlainVI
 
 
 @register
@@ -20,7 +23,7 @@ class FullVI(PlainVI):
     """
 
     family: Family | None = None
-    learning_rate: float = 0.05
+    learning_rate: float | None = None
     num_samples: int | None = None
     batch_size: int | None = None
 
@@ -30,7 +33,7 @@ class FullVI(PlainVI):
 
     @property
     def rows_a_step(self):
-        return self.batch_size or BATCH_ROWS
+        return self.batch_size
 
     def choose(self, problem, key):
         return None
@@ -42,7 +45,7 @@ class RandomSubset(PlainVI):
 
     size: int
     family: Family | None = None
-    learning_rate: float = 0.05
+    learning_rate: float | None = None
     num_samples: int | None = None
 
     def __check_init__(self):
@@ -50,6 +53,22 @@ class RandomSubset(PlainVI):
 
     def choose(self, problem, key):
         return random_subset(problem, self.size, key)
+
+
+@register
+class PointsVI(PlainVI):
+    """Variational inference on given points, those that `fit` is told as `initial`, as they are.
+
+    It is how `retrain` tries a coreset: nothing of r is left from the fit that made the points.
+    """
+
+    family: Family | None = None
+    learning_rate: float | None = None
+    num_samples: int | None = None
+    takes_initial: ClassVar[bool] = True
+
+    def choose(self, problem, key):
+        raise InputError("PointsVI needs its points; pass them as fit(..., initial=points).")
 
 
 @register

@@ -57,8 +57,11 @@ class Inner(eqx.Module):
         """psi* as a number: no derivative, and none of the work for one."""
         return jax.lax.stop_gradient(self.solve(problem, jax.lax.stop_gradient(learned), psi, key))
 
-    def begin(self, psi: Psi, psi_start: Psi, index: Array) -> Psi:
-        """Where the solve of outer step `index` starts: warm, from the last solution."""
+    def begin(self, psi: Psi, fresh: Callable[[PRNGKeyArray], Psi], index: Array, key: PRNGKeyArray) -> Psi:
+        """Where the solve of outer step `index` starts: warm, from the last solution.
+
+        `fresh(key)` is a new start drawn at random, for those that begin anew.
+        """
         return psi
 
     def draws(

@@ -89,8 +89,8 @@ class Alternating(Inner):
     solver: Inner = Implicit()
     passes_gradient: ClassVar[bool] = False
 
-    def begin(self, psi, psi_start, index):
-        return self.solver.begin(psi, psi_start, index)
+    def begin(self, psi, fresh, index, key):
+        return self.solver.begin(psi, fresh, index, key)
 
     def solve(self, problem, learned, psi, key):
         return self.solver.find(problem, learned, psi, key)

@@ -85,6 +85,9 @@ class Mcmc(Inner):
     def __check_init__(self):
         positive(self, "num_steps")
 
+    def begin(self, psi, fresh, index, key):
+        return self.solver.begin(psi, fresh, index, key)
+
     def solve(self, problem, learned, psi, key):
         return self.solver.find(problem, learned, psi, key)
 

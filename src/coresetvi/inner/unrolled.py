@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from ..checks import positive
+from ..checks import positive, whole_number
 from ..config import register
 from ..errors import InputError
 from ..newton import flat_zero
@@ -59,14 +59,27 @@ def default_optimizer(learning_rate: float) -> optax.GradientTransformation:
     return optax.adam(learning_rate, eps_root=1e-4)
 
 
+def restarted(restart_every: int | None, psi, fresh, index, key):
+    """`fresh(key)` at outer steps 0, k, 2k, ..., and `psi` at all others, where nothing is drawn."""
+    if restart_every is None:
+        return psi
+    return jax.lax.cond(index % restart_every == 0, fresh, lambda _: psi, key)
+
+
+def check_restart(restart_every: int | None) -> None:
+    """Refuse a number of steps between restarts that cannot be."""
+    if restart_every is not None:
+        whole_number("restart_every", restart_every)
+
+
 @register
 class Unrolled(Inner):
     """Iterative differentiation: `num_steps` optimiser steps, gradients through all of them.
 
     Steps are taken in the family's tangent coordinates, so `learning_rate` is in posterior standard
-    deviations. psi is warm-started from the previous outer step; with `restart_every=k` it goes back to where
-    the fit began every k outer steps. Memory does not grow with the model's activations: steps that are too
-    large to keep are recomputed on the way back.
+    deviations. psi is warm-started from the previous outer step; with `restart_every=k` it begins anew at a
+    fresh random draw every k outer steps, so that the coreset has to work for any initialisation. Memory does
+    not grow with the model's activations: steps that are too large to keep are recomputed on the way back.
     """
 
     num_steps: int = 100
@@ -78,14 +91,10 @@ class Unrolled(Inner):
 
     def __check_init__(self):
         positive(self, "num_steps", "num_samples", "learning_rate")
-        if self.restart_every is not None and self.restart_every < 1:
-            raise InputError(f"restart_every must be at least 1, not {self.restart_every}.")
+        check_restart(self.restart_every)
 
-    def begin(self, psi, psi_start, index):
-        if self.restart_every is None:
-            return psi
-        restart = index % self.restart_every == 0
-        return jax.tree.map(lambda new, old: jnp.where(restart, new, old), psi_start, psi)
+    def begin(self, psi, fresh, index, key):
+        return restarted(self.restart_every, psi, fresh, index, key)
 
     def solve(self, problem, learned, psi, key):
         optimizer = self.optimizer or default_optimizer(self.learning_rate)
@@ -97,19 +106,24 @@ class Unrolled(Inner):
 
 @register
 class Truncated(Inner):
-    """`num_steps` optimiser steps, gradients through the `last` of them only."""
+    """`num_steps` optimiser steps, gradients through the `last` of them only; otherwise as `Unrolled`."""
 
     num_steps: int = 100
     last: int = 20
     learning_rate: float = 0.03
     num_samples: int = 10
+    restart_every: int | None = None
     optimizer: optax.GradientTransformation | None = None
     passes_gradient: ClassVar[bool] = True
 
     def __check_init__(self):
         positive(self, "num_steps", "last", "num_samples", "learning_rate")
+        check_restart(self.restart_every)
         if self.last > self.num_steps:
             raise InputError(f"last is {self.last}, more than the {self.num_steps} steps there are.")
+
+    def begin(self, psi, fresh, index, key):
+        return restarted(self.restart_every, psi, fresh, index, key)
 
     def solve(self, problem, learned, psi, key):
         optimizer = self.optimizer or default_optimizer(self.learning_rate)

@@ -3,10 +3,12 @@
 from .base import FromCallables, Model
 from .equinox import FromEquinox
 from .glm import LinearRegression, LogisticRegression, PoissonRegression, SoftmaxRegression
+from .images import BayesianLeNet
 from .nets import BayesianMLP
 from .numpyro import FromNumPyro
 
 __all__ = [
+    "BayesianLeNet",
     "BayesianMLP",
     "FromCallables",
     "FromEquinox",

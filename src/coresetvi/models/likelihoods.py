@@ -18,6 +18,8 @@ from ..config import register
 from ..data import Dataset
 from ..errors import InputError
 
+# A hard label is taken as a soft one with this log-odds, as where soft labels start.
+HARD_LOGIT = 4.0
 Moments = tuple[Float[Array, "n ..."], Float[Array, "n ..."]]
 
 
@@ -34,6 +36,10 @@ class Likelihood(eqx.Module):
     @abc.abstractmethod
     def moments(self, output: Float[Array, "n k"]) -> Moments:
         """Mean and variance of y for each row, given one theta."""
+
+    def outputs_of(self, y: Any) -> tuple[Float[Array, "n k"], float]:
+        """Outputs that stand for (soft) labels, and the precision with which a label of weight 1 says so."""
+        raise InputError(f"{type(self).__name__} labels do not say which output they stand for.")
 
     @abc.abstractmethod
     def check(self, data: Dataset, fitting: bool) -> Dataset:
@@ -54,6 +60,10 @@ class Bernoulli(Likelihood):
     def moments(self, output):
         probability = jax.nn.sigmoid(output[:, 0])
         return probability, probability * (1.0 - probability)
+
+    def outputs_of(self, y):
+        logits = log_odds(y, 2)
+        return logits[:, 1:] - logits[:, :1], 1.0
 
     def check(self, data, fitting):
         return check_labels(data, 2, fitting)
@@ -79,6 +89,9 @@ class Categorical(Likelihood):
     def moments(self, output):
         probabilities = jax.nn.softmax(output, axis=-1)
         return probabilities, probabilities * (1.0 - probabilities)
+
+    def outputs_of(self, y):
+        return log_odds(y, self.output_size), 1.0
 
     def check(self, data, fitting):
         return check_labels(data, self.output_size, fitting)
@@ -106,6 +119,28 @@ class Gaussian(Likelihood):
     def moments(self, output):
         return output[:, 0], jnp.full(output.shape[0], self.noise**2)
 
+    def outputs_of(self, y):
+        return y[:, None], 1.0 / self.noise**2
+
+    def check(self, data, fitting):
+        return check_values(data, lambda values: np.full(values.shape, False), "")
+
+
+@register
+class GaussianScale(Likelihood):
+    """Real y whose noise is unknown: the outputs are its mean and the log of the noise standard deviation."""
+
+    output_size: int = 2
+    num_classes: int | None = None
+
+    def log_prob(self, output, y):
+        mean, log_noise = output[:, 0], output[:, 1]
+        residual = (y - mean) * jnp.exp(-log_noise)
+        return -0.5 * (residual**2 + math.log(2.0 * math.pi)) - log_noise
+
+    def moments(self, output):
+        return output[:, 0], jnp.exp(2.0 * output[:, 1])
+
     def check(self, data, fitting):
         return check_values(data, lambda values: np.full(values.shape, False), "")
 
@@ -131,6 +166,19 @@ class Poisson(Likelihood):
             lambda values: (values < 0) | (values != np.floor(values)),
             "is no count; a Poisson model needs 0, 1, 2, …",
         )
+
+
+def log_odds(y: Array, num_classes: int) -> Float[Array, "n c"]:
+    """Centred log-probabilities of soft labels (n, C), or of hard ones taken as nearly certain.
+
+    >>> log_odds(jnp.asarray([[0.5, 0.5]]), 2).tolist()
+    [[0.0, 0.0]]
+    """
+    if y.ndim == 1:
+        logits = HARD_LOGIT * jax.nn.one_hot(y, num_classes)
+    else:
+        logits = jnp.log(jnp.maximum(y, jnp.finfo(y.dtype).tiny))
+    return logits - jnp.mean(logits, axis=1, keepdims=True)
 
 
 def check_labels(data: Dataset, num_classes: int, fitting: bool = True) -> Dataset:

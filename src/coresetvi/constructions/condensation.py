@@ -1,0 +1,205 @@
+"""Dataset condensation: points whose gradients look like the data's (Zhao, Mopuri & Bilen, 2021).
+
+A step moves the points down the gradient of the distance in `gradient_matching.py`, at the network at hand,
+and then trains that network on the points for a while. Every so often a new network is drawn, for the points
+have to suit any of them.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, PRNGKeyArray
+
+from ..checks import instance, positive, whole_number
+from ..config import register
+from ..coreset import Leaves, given_leaves, make_frame, start_leaves
+from ..data import Dataset
+from ..errors import InputError
+from ..families import Point, Psi
+from ..gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients
+from ..inner import Inner, InnerInfo, InnerProblem, Joint, Unrolled
+from ..likelihood_sums import weighted_log_likelihood
+from ..outer import Info
+from ..start import start_family
+from ..weights import Fixed
+from .base import Construction
+from .gradient import CoresetProblem, check_initial, check_leaves, names_of
+
+# How often the inner problem is solved, one solution after another, for the network that a fit hands back.
+FINAL_SOLVES = 30
+
+
+class CondensationProblem(CoresetProblem):
+    """Constants of a fit: `classes` are those that the data have, `rows` where to find them."""
+
+    classes: tuple[int, ...]
+    rows: ClassRows
+
+
+class CondensationState(eqx.Module):
+    """What the next step needs; `slots[c]` are the numbers of the points of class c, then `NO_POINT`."""
+
+    learned: Leaves
+    frozen: Leaves
+    psi: Psi
+    optimizer: optax.OptState
+    slots: Array
+
+
+@register
+class Condensation(Construction):
+    """Points of every class that pull a network the way the data of that class do. For models with classes.
+
+    `learn` is {"x"} or {"x", "y"}, which makes labels soft; all points weigh the same. `inner` trains the
+    network, a single one (`families.Point`), and says when to draw another; `rows_per_class` is how many rows
+    of each class a step looks at. The loss is the distance, between 0 and 2 for each group of each class.
+
+    >>> Condensation(100, learn={"x", "y"}).inner.restart_every
+    10
+    """
+
+    size: int
+    learn: frozenset[str]
+    inner: Inner
+    rows_per_class: int
+    learning_rate: float
+    init: str
+    corrects: ClassVar[bool] = False
+    takes_initial: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        size: int,
+        *,
+        learn: Iterable[str] = frozenset({"x"}),
+        inner: Inner | None = None,
+        rows_per_class: int = 128,
+        learning_rate: float = 0.03,
+        init: str = "subset",
+    ):
+        self.size = whole_number("size", size)
+        self.learn = names_of(learn)
+        trains = Unrolled(num_steps=10, learning_rate=0.1, num_samples=1, restart_every=10)
+        self.inner = trains if inner is None else inner
+        self.rows_per_class = whole_number("rows_per_class", rows_per_class)
+        self.learning_rate = learning_rate
+        self.init = init
+
+    def __check_init__(self):
+        positive(self, "learning_rate")
+        instance("inner", self.inner, Inner, "an inner problem such as inner.Unrolled()")
+        if isinstance(self.inner, Joint):
+            raise InputError("Joint() trains no network, which Condensation needs; use inner=Unrolled().")
+        check_leaves(frozenset(), Fixed(), self.init)
+        if not self.learn or self.learn - {"x", "y"}:
+            listed = ", ".join(sorted(self.learn)) or "nothing"
+            raise InputError(
+                f"Condensation learns x, y or both, not {listed}; its points all weigh the same."
+            )
+
+    @property
+    def default_steps(self):
+        return 2000
+
+    def setup(self, model, data):
+        if model.num_classes is None or data.y is None:
+            raise InputError(
+                f"Condensation compares gradients class by class, but {type(model).__name__} has no classes; "
+                "use a classifier, or BBPSVI."
+            )
+        frame = make_frame(data, Fixed(), self.learn, model.num_classes)
+        labels = np.where(np.asarray(data.weights) > 0, np.asarray(data.y), -1)
+        classes = tuple(int(label) for label in np.unique(labels) if label >= 0)
+        rows = class_rows(labels, classes, self.rows_per_class)
+        return self, CondensationProblem(model, data, Point(), frame, classes, rows)
+
+    def start(self, problem: CondensationProblem, key, initial=None):
+        points_key, theta_key = jax.random.split(key)
+        frame = problem.frame
+        if initial is None:
+            leaves, _ = start_leaves(frame, problem.data, self.size, self.init, points_key)
+        else:
+            check_initial(initial, problem, self.size)
+            leaves, _ = given_leaves(frame, initial)
+        # A point stays with the class it starts in, also when its label becomes a soft one.
+        labels = np.asarray(leaves["y"])
+        labels = labels.argmax(-1) if labels.ndim == 2 else labels
+        learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
+        return CondensationState(
+            learned=learned,
+            frozen={name: leaf for name, leaf in leaves.items() if name not in self.learn},
+            psi=start_family(problem.family, problem.model, frame.build(leaves), theta_key),
+            optimizer=adam().init(learned),
+            slots=class_slots(labels, problem.classes),
+        )
+
+    def step(self, problem: CondensationProblem, state: CondensationState, index, scale, key):
+        rows_key, train_key, start_key = jax.random.split(key, 3)
+        frame, model = problem.frame, problem.model
+
+        def fresh(key):
+            return start_family(problem.family, model, frame.build({**state.frozen, **state.learned}), key)
+
+        psi = self.inner.begin(state.psi, fresh, index, start_key)
+        theta = psi["mean"]
+        real = real_gradients(model, theta, problem.data, problem.rows, rows_key)
+
+        def loss_of(learned):
+            points = frame.build({**state.frozen, **learned})
+            return matching_distance(model, theta, real, points, state.slots)
+
+        loss, gradient = jax.value_and_grad(loss_of)(state.learned)
+        updates, optimizer = adam().update(gradient, state.optimizer)
+        learned = jax.tree.map(
+            lambda leaf, update: leaf - self.learning_rate * scale * update, state.learned, updates
+        )
+        points = frame.build({**state.frozen, **learned})
+        psi, trained = train(self.inner, problem, points, psi, train_key)
+        state = CondensationState(learned, state.frozen, psi, optimizer, state.slots)
+        # One network has no posterior that could differ from the data's: the KL is unknown.
+        number = jnp.ones_like(loss)
+        return state, Info(
+            loss=loss,
+            kl=jnp.nan * number,
+            ess=number,
+            inner_gradient_norm=trained.gradient_norm,
+            inner_steps=trained.steps,
+            accepted=trained.accepted,
+        )
+
+    def extract(self, problem: CondensationProblem, state: CondensationState):
+        points = problem.frame.build({**state.frozen, **state.learned})
+        return points, train_long(self.inner, problem, points, state.psi)
+
+
+def adam() -> optax.GradientTransformation:
+    """How the points move, in standardised units."""
+    return optax.scale_by_adam(b1=0.9, b2=0.99)
+
+
+def train(
+    inner: Inner, problem: CondensationProblem, points: Dataset, psi: Psi, key: PRNGKeyArray
+) -> tuple[Psi, InnerInfo]:
+    """The network `psi` after one solve of the inner problem on the points."""
+    model = problem.model
+
+    def loss(psi, learned, noise):
+        return -(weighted_log_likelihood(model, psi["mean"], points) + model.log_prior(psi["mean"]))
+
+    return inner.find(InnerProblem(loss, problem.family, model.dim), {}, psi, key)
+
+
+@eqx.filter_jit
+def train_long(inner: Inner, problem: CondensationProblem, points: Dataset, psi: Psi) -> Psi:
+    """A network as it comes out of a long training on the points; the last step's may just have begun."""
+
+    def again(psi, key):
+        return train(inner, problem, points, psi, key)[0], None
+
+    # A point has no noise to draw, so this is not random.
+    return jax.lax.scan(again, psi, jax.random.split(jax.random.key(0), FINAL_SOLVES))[0]

@@ -1,0 +1,58 @@
+"""Named data sets. Each loader returns `(train, test)`, both `Dataset`; classes are labelled 0..C-1.
+
+Files are looked for in `$CORESETVI_DATA`, then in the user's cache (`$XDG_CACHE_HOME/coresetvi` or
+`~/.cache/coresetvi`). Adult is downloaded into the cache if `pooch` is installed.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InputError
+from .files import REGRESSIONS, SOURCES, Pair, Source
+from .images import mnist
+from .regressions import uci
+from .synthetic import four_class, halfmoon, synthetic_lr
+from .tables import adult, nslkdd, phishing
+
+__all__ = [
+    "SOURCES",
+    "Pair",
+    "Source",
+    "adult",
+    "four_class",
+    "halfmoon",
+    "load",
+    "mnist",
+    "names",
+    "nslkdd",
+    "phishing",
+    "synthetic_lr",
+    "uci",
+]
+
+_ALL: tuple[Any, ...] = (halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, mnist)
+_LOADERS: dict[str, Callable[..., Pair]] = {
+    **{loader.__name__: loader for loader in _ALL},
+    **{f"uci_{name}": functools.partial(uci, name) for name in REGRESSIONS},
+}
+
+
+def names() -> tuple[str, ...]:
+    """The names that `load` knows.
+
+    >>> "halfmoon" in names()
+    True
+    """
+    return tuple(_LOADERS)
+
+
+def load(name: str, **options: Any) -> Pair:
+    """`(train, test)` of the data set of that name; `uci(name)` goes by the name of its file.
+
+    >>> len(load("halfmoon", n=50)[0])
+    50
+    """
+    if name not in _LOADERS:
+        raise InputError(f"there is no data set {name!r}; choose one of {', '.join(_LOADERS)}")
+    return _LOADERS[name](**options)
