@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import registry
 from jax.flatten_util import ravel_pytree
 
 import coresetvi as cvi
@@ -222,3 +223,12 @@ def test_settings_that_cannot_be_are_refused_in_one_sentence(words):
     with pytest.raises(InputError, match=words) as caught:
         REFUSED[words]()
     assert "\n" not in str(caught.value)
+
+
+USES = {"certificate": cvi.diagnose, "chains": lambda fit, data: cvi.sample(fit, num_samples=10)}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_posterior_that_is_a_point_gets_no_certificate_and_no_chains(use, fitted_row):
+    with pytest.raises(InputError, match="Point does not"):
+        USES[use](fitted_row("condensation"), registry.BINARY)

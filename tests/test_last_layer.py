@@ -13,6 +13,7 @@ from coresetvi.models import BayesianMLP
 from coresetvi.models.layers import with_ones
 from coresetvi.models.likelihoods import log_odds
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = BayesianMLP(2, (4,), 3, prior_scale=0.7)
 GENERATOR = np.random.default_rng(0)
 POINTS = cvi.Dataset(

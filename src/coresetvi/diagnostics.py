@@ -19,6 +19,7 @@ from .curvature import compare_slopes, gradients
 from .data import Dataset
 from .draws import Draws, chain_measures
 from .errors import InputError
+from .families import need_density
 from .fit import one_key
 from .fitted import Fit
 from .importance import khat_threshold, normalise, normalised_ess, pareto_khat, usable
@@ -61,6 +62,7 @@ def diagnose(
     instance("fit", fit, Fit, "what coresetvi.fit returned")
     instance("data", data, Dataset, "a Dataset(x, y)")
     num_samples = whole_number("num_samples", num_samples, 100)
+    need_density(fit.family, "A certificate")
     data = fit.model.check(align(data, fit.coreset))
     root = jax.random.fold_in(fit.key, 2**31 - 4) if key is None else one_key(key)
     given = draws is not None

@@ -10,7 +10,7 @@ and lets one learning rate serve every model.
 import abc
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .checks import positive
 from .config import register
+from .errors import InputError
 
 Psi = Any  # a pytree of arrays, opaque outside its family
 
@@ -60,6 +61,9 @@ def diagonal_scale(mean: Float[Array, " d"], product: Callable) -> tuple[Float[A
 
 class Family(eqx.Module):
     """What every family offers. `noise` is standard normal of size `noise_dim(dim)`."""
+
+    # Whether draws spread in every direction; a point has no density that importance weights could use.
+    has_density: ClassVar[bool] = True
 
     @abc.abstractmethod
     def init(self, mean: Float[Array, " d"], scale: Float[Array, " d"]) -> Psi:
@@ -110,6 +114,15 @@ class Family(eqx.Module):
         """`num_samples` draws and their log-probabilities."""
         noise = draw_noise(key, num_samples, self.noise_dim(dim))
         return jax.vmap(self.sample_and_log_prob, (None, 0))(psi, noise)
+
+
+def need_density(family: Family, what: str) -> None:
+    """Refuse what cannot be said about a posterior that is a point."""
+    if not family.has_density:
+        raise InputError(
+            f"{what} needs an r that spreads over all parameters, and {type(family).__name__} does not; "
+            "fit r anew with retrain(fit, key=0, model=fit.model)."
+        )
 
 
 @register
@@ -168,6 +181,8 @@ class Point(Family):
     >>> family.move(psi, {"mean": jnp.asarray([1.0, -2.0])})["mean"]
     Array([1.1, 0.8], dtype=float32)
     """
+
+    has_density: ClassVar[bool] = False
 
     def noise_dim(self, dim):
         return 0
@@ -253,8 +268,6 @@ class LowRank(Family):
 
     def __check_init__(self):
         if self.rank < 1:
-            from .errors import InputError
-
             raise InputError(f"LowRank needs a rank of at least 1, not {self.rank}.")
 
     def noise_dim(self, dim):

@@ -9,7 +9,7 @@ as an observation of those outputs with precision v_m, it gives the last layer a
 All outputs share one covariance. `docs/last_layer.md` derives what follows from it.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +77,7 @@ class GaussianLastLayer(Family):
 
     inputs: int
     outputs: int
+    has_density: ClassVar[bool] = False
 
     def noise_dim(self, dim):
         return self.inputs * self.outputs

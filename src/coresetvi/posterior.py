@@ -15,7 +15,7 @@ from .compilation import make_room
 from .data import Dataset
 from .draws import Draws
 from .errors import InputError
-from .families import Family, FullRank, MeanField, Psi
+from .families import Family, FullRank, MeanField, Psi, need_density
 from .fit import one_key
 from .fitted import Fit
 from .importance import khat_threshold, log_weights, normalised_ess, smoothed_weights
@@ -97,7 +97,7 @@ def sample(
     make_room()
     started = time.perf_counter()
     counts = (num_samples, num_chains, num_warmup)
-    request = prepare(target, data, method in CHAINS, counts, key, progress)
+    request = prepare(target, data, method, counts, key, progress)
     flat, log_density, stats, about = METHODS[method](request)
     if not np.all(np.isfinite(flat)):
         raise InputError(f"Draws by {method} turned non-finite; the model's density does at some parameters.")
@@ -107,12 +107,14 @@ def sample(
 
 
 def prepare(
-    target: Any, data: Any, chains: bool, counts: tuple[int, int, int], key: Any, progress: bool | None
+    target: Any, data: Any, method: str, counts: tuple[int, int, int], key: Any, progress: bool | None
 ) -> Request:
     """The request for a fit, or for a model with data."""
     if isinstance(target, Fit):
         if data is not None:
             raise InputError("sample(fit) takes no data; for all rows write sample(fit.model, data).")
+        if method != "variational":  # all others begin where r says, or weigh its draws
+            need_density(target.family, f"sample by {method}")
         root = jax.random.fold_in(target.key, 2**31 - 3) if key is None else one_key(key)
         model, family, psi, starts = target.model, target.family, target.psi, None
         return Request(model, target.coreset, family, psi, starts, *counts, root, progress)
@@ -132,9 +134,9 @@ def prepare(
     family = FullRank() if few else MeanField()
     psi = start_family(family, target, data, start_key)
     starts = None
-    if few or not chains:
+    if few or method not in CHAINS:
         # Chains only start there, and adapt to what they find.
-        psi = at_mode(family, target, data, psi, start_key, insist=not chains)
+        psi = at_mode(family, target, data, psi, start_key, insist=method not in CHAINS)
     else:
         keys = jax.random.split(start_key, counts[1])
         starts = (jax.vmap(target.start)(keys) - psi["mean"]) * jnp.exp(-psi["log_scale"])

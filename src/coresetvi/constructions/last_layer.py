@@ -32,12 +32,17 @@ from .base import Construction, Problem
 from .gradient import CoresetProblem, check_initial, check_leaves, names_of
 from .plain import PlainInference
 
-LEARNED = frozenset({"x", "y", "weights"})
+# Weights are left alike: those that suit the last layer would starve the features of most points.
+LEARNED = frozenset({"x", "y", "total"})
 
 
 @register
 class NetworkTraining(eqx.Module):
-    """How a network learns its features from weighted points: by Adam on its log-posterior."""
+    """How a network learns its features from weighted points: by Adam on its log-posterior, from a fresh draw.
+
+    The points count as at least as many rows as the network has parameters. The prior of more parameters than
+    that would have its mode at a network that has shrunk to nothing.
+    """
 
     num_steps: int = 1000
     learning_rate: float = 0.003
@@ -51,8 +56,10 @@ class NetworkTraining(eqx.Module):
     def step(self, model: Model, points: Dataset, theta, opt_state, scale: Any = 1.0):
         """One step uphill, and the norm of the gradient."""
 
+        factor = jnp.maximum(1.0, model.dim / points.total_weight)
+
         def loss(theta):
-            return -weighted_log_likelihood(model, theta, points) - model.log_prior(theta)
+            return -factor * weighted_log_likelihood(model, theta, points) - model.log_prior(theta)
 
         gradient = jax.grad(loss)(theta)
         update, opt_state = optax.scale_by_adam().update(gradient, opt_state)
@@ -87,7 +94,7 @@ class LastLayerPSVI(Construction):
     inputs to be pinned down.
 
     >>> sorted(LastLayerPSVI(20).learn)
-    ['weights', 'x', 'y']
+    ['total', 'x', 'y']
     """
 
     size: int
@@ -265,7 +272,7 @@ class LastLayerVI(PlainInference):
     def step(self, problem, state, index, scale, key):
         model, points = problem.model, self.points(problem, state)
         theta, optimizer, norm = self.training.step(model, points, state.theta, state.optimizer, scale)
-        loss = -weighted_log_likelihood(model, theta, points) - model.log_prior(theta)
+        loss = -weighted_log_likelihood(model, theta, points)
         return NetworkState(state.points, theta, optimizer), record(loss, norm, 1)
 
     def extract(self, problem, state):
