@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coresetvi.artefact import provenance
 
-from . import constructions, early_stopping, posterior, quality, speed, verdicts
+from . import constructions, early_stopping, images, posterior, quality, speed, verdicts
 from .report import write_report
 
 FOLDER = Path(__file__).parent
@@ -26,6 +26,7 @@ PARTS = {
     "million": posterior.million,
     "network_nuts": posterior.halfmoon,
     "verdicts": verdicts.run,
+    "images": images.run,
 }
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from . import construction_report as more
+from . import image_report
 from . import posterior_report as draws
 from .tables import grouped, spread, table
 
@@ -23,6 +24,7 @@ def write_report(results: dict, path: Path) -> None:
         "million": draws.million,
         "network_nuts": draws.network,
         "verdicts": draws.verdicts,
+        "images": image_report.images,
     }
     lines = [
         "# Performance",

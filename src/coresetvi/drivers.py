@@ -130,7 +130,7 @@ def retrain(
     key: int | PRNGKeyArray,
     model: Model | None = None,
     num_steps: int | None = None,
-    time_limit: float | None = None,
+    time_limit: float | int | None = None,
     progress: bool | None = None,
 ) -> Fit:
     """A fresh posterior on the points of a fit, from a start of its own: the honest trial of a coreset.

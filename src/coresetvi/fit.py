@@ -38,7 +38,7 @@ def fit(
     initial: Dataset | None = None,
     num_steps: int | None = None,
     num_trials: int | None = None,
-    time_limit: float | None = None,
+    time_limit: float | int | None = None,
     checkpoint: Any = None,
     resume: bool = False,
     progress: bool | None = None,
@@ -195,7 +195,7 @@ def run_loop(
     saved: Checkpoint,
     bar: Progress,
     compiled: float,
-    time_limit: float | None = None,
+    time_limit: float | int | None = None,
 ):
     """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place."""
     history, schedule, seconds = saved.restore(run, schedule)

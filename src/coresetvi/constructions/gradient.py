@@ -20,7 +20,7 @@ from ..config import register
 from ..coreset import LEARNABLE, STARTS, Frame, Leaves, given_leaves, make_frame, start_leaves
 from ..data import Dataset
 from ..data_term import data_term, empty_surrogate
-from ..effort import over_draws
+from ..effort import is_heavy, over_draws
 from ..errors import InputError
 from ..families import Family, FullRank, MeanField, Point, Psi
 from ..inner import Alternating, Implicit, Inner, InnerProblem, Joint, Unrolled
@@ -39,6 +39,12 @@ MIN_EFFECTIVE_DRAWS = 4.0
 # Log-likelihoods (rows x draws x steps) that a fit may evaluate before it turns to minibatches: about 20 s.
 WHOLE_DATA_WORK = 2_500_000_000
 MINIBATCH_ROWS = 8_192
+# How r is found on the coreset: as a rule, and where a row is a lot of work (see `effort.py`). Then steps are
+# few, one draw each, and r begins anew every so often, for the points are to suit networks of any age.
+LIGHT_INNER = Unrolled(num_steps=30, learning_rate=0.05)
+HEAVY_INNER = Unrolled(num_steps=10, learning_rate=0.3, num_samples=1, restart_every=50)
+# Draws and rows of the outer problem, the coreset's learning rate and the pace of r's scales in that case.
+HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE, HEAVY_PACE = 2, 256, 0.01, 0.1
 
 
 class CoresetProblem(Problem):
@@ -136,14 +142,15 @@ class BBPSVI(Construction):
         # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
         point = isinstance(self.family, Point)
         direct = self.objective.sees_core and not point
-        inner, optimizer = self.inner, self.optimizer
+        inner, optimizer, heavy = self.inner, self.optimizer, is_heavy(model, data)
         if optimizer is None:
             small = direct and inner is None and model.dim <= SMALL_MODEL
             stands_still = inner is not None and not inner.passes_gradient
-            optimizer = NaturalGradient() if small or stands_still else Adam()
+            by_steps = Adam(HEAVY_RATE) if heavy else Adam()
+            optimizer = NaturalGradient() if small or stands_still else by_steps
+        natural = isinstance(optimizer, NaturalGradient)
         if inner is None:
-            natural = isinstance(optimizer, NaturalGradient)
-            inner = Alternating(Implicit()) if natural else Unrolled(num_steps=30, learning_rate=0.05)
+            inner = Alternating(Implicit()) if natural else HEAVY_INNER if heavy else LIGHT_INNER
         flows = inner.passes_gradient and optimizer.uses_inner_gradient
         if not direct and not flows:
             raise InputError(
@@ -154,23 +161,24 @@ class BBPSVI(Construction):
         if isinstance(inner, Joint) and not optimizer.uses_inner_gradient:
             raise InputError("Joint() needs optimizer=Adam(), which moves r together with the coreset.")
         # A full covariance learned from few noisy draws, as Adam's are, is worse than a diagonal one.
-        small = model.dim <= SMALL_MODEL and isinstance(optimizer, NaturalGradient)
+        small = model.dim <= SMALL_MODEL and natural
+        diagonal = MeanField(HEAVY_PACE) if heavy else MeanField()
         objective = self.objective
         if objective.num_samples is None:
-            draws = max(128, 4 * model.dim) if isinstance(optimizer, NaturalGradient) else 10
+            draws = max(128, 4 * model.dim) if natural else HEAVY_DRAWS if heavy else 10
             objective = eqx.tree_at(
                 lambda o: o.num_samples, objective, draws, is_leaf=lambda leaf: leaf is None
             )
         return BBPSVI(
             self.size,
-            family=self.family or (FullRank() if small else MeanField()),
+            family=self.family or (FullRank() if small else diagonal),
             learn=learn,
             weights=self.weights,
             objective=objective,
             inner=inner,
             optimizer=optimizer,
             init=self.init,
-            batch_size=choose_batch(self.batch_size, data, objective, optimizer),
+            batch_size=choose_batch(self.batch_size, data, objective, optimizer, heavy),
         )
 
     def reconsider(self, settled: "BBPSVI", info):
@@ -331,9 +339,11 @@ def log_joint(model: Model, thetas: Array, coreset: Dataset) -> Array:
     return core + jax.vmap(model.log_prior)(thetas)
 
 
-def choose_batch(wanted: int | None, data: Dataset, objective: Objective, optimizer: Optimizer) -> int:
+def choose_batch(
+    wanted: int | None, data: Dataset, objective: Objective, optimizer: Optimizer, heavy: bool
+) -> int:
     """Rows a step: all of them while a fit stays cheap, for minibatch noise is what limits a coreset."""
-    if wanted is not None:
-        return min(wanted, len(data))
+    if wanted is not None or heavy:
+        return min(wanted or HEAVY_ROWS, len(data))
     work = len(data) * (objective.num_samples or 1) * optimizer.default_steps
     return len(data) if work <= WHOLE_DATA_WORK else min(MINIBATCH_ROWS, len(data))

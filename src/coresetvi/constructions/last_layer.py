@@ -38,7 +38,7 @@ LEARNED = frozenset({"x", "y", "total"})
 
 @register
 class NetworkTraining(eqx.Module):
-    """How a network learns its features from weighted points: by Adam on its log-posterior, from a fresh draw.
+    """How a network learns its features from weighted points: Adam on its log-posterior, from a fresh draw.
 
     The points count as at least as many rows as the network has parameters. The prior of more parameters than
     that would have its mode at a network that has shrunk to nothing.

@@ -26,23 +26,20 @@ from ..outer import Info, describe
 from ..schedule import fixed_schedule, open_schedule
 from ..start import EXACT_CURVATURE_DIM, start_family
 from .base import Construction, Problem
-from .gradient import MINIBATCH_ROWS, SMALL_MODEL
+from .gradient import HEAVY_DRAWS, HEAVY_PACE, HEAVY_ROWS, MINIBATCH_ROWS, SMALL_MODEL
 
 # Stochastic gradients of a full covariance are reliable up to about this many parameters.
 FULL_RANK_DIM = 32
 # Up to this many parameters a Newton solution is looked for before the first step.
 NEWTON_DIM = 64
-# Steps in posterior standard deviations, for the means of large networks and for everything else, and how
-# fast scales of large networks move compared with their means.
-RATE, LARGE_RATE, LARGE_PACE = 0.05, 0.3, 0.1
+# Steps in posterior standard deviations: as a rule, and for large networks, whose means have far to go.
+RATE, LARGE_RATE = 0.05, 0.3
 # Rows a step, unless the user says otherwise.
 BATCH_ROWS = 4 * MINIBATCH_ROWS
 # Plain inference stops when the bound has stopped improving; a look is worth it after so many steps. The most
 # steps are there to end what never converges.
 FIRST_LOOK, MOST_STEPS = 300, 20_000
 FEWEST_DRAWS = 32
-# Where a row is a lot of work, minibatch noise is what counts: an antithetic pair of draws, and few rows.
-HEAVY_DRAWS, HEAVY_ROWS = 2, 256
 
 
 class PlainState(eqx.Module):
@@ -177,7 +174,7 @@ def record(data, prior, proposal, inner: InnerInfo) -> Info:
 def default_family(model: Model) -> Family:
     """A full covariance where a few draws can still estimate it: a diagonal one is a ceiling."""
     if is_large(model):
-        return MeanField(spread_pace=LARGE_PACE)
+        return MeanField(spread_pace=HEAVY_PACE)
     return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
 
 
