@@ -1,6 +1,7 @@
 """Fits that many tests look at, made once."""
 
 import functools
+import gc
 import importlib
 
 import jax
@@ -46,6 +47,14 @@ def fitted_model():
 def steps():
     """How many steps the fits of `fitted_row` take."""
     return STEPS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def room_for_programs():
+    """Programs go with their module: thousands of them in one process would be dropped in mid-test."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -401,7 +401,7 @@ def test_a_file_to_score_on(folder, tmp_path, canned):
 def test_an_option_goes_to_the_methods_that_have_it(folder, tmp_path, canned):
     answer = run(*ask(folder, tmp_path, "--init", "noise", "--batch-size", "7"))
     assert answer.exit_code == 0
-    assert {call[0].learning_rate for call in canned} == {0.05, 0.2}
+    assert {call[0].learning_rate for call in canned} == {None, 0.2}
     assert "note: --init does not concern random-subset and full-vi" in answer.stderr
     assert "note: --batch-size does not concern random-subset and other" in answer.stderr
 

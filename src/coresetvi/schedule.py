@@ -61,8 +61,7 @@ def decide(schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
     gain = float(np.median(before) - np.median(last))
     spread = np.concatenate([last - np.median(last), before - np.median(before)])
     error = 2.0 * float(np.median(np.abs(spread))) / math.sqrt(last.size)
-    # A KL of exactly zero is that of a single draw, which says nothing.
-    settled = gain < max(error, NEGLIGIBLE) or 0.0 < kl[-window:].mean() < NEGLIGIBLE
+    settled = gain < max(error, NEGLIGIBLE) or kl[-window:].mean() < NEGLIGIBLE
     if not settled:
         return schedule
     length = max(schedule.first_look // 2, int(DECAY_PART * steps))
