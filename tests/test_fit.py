@@ -4,7 +4,6 @@ import dataclasses
 import doctest
 import importlib
 import math
-import signal
 import sys
 from typing import ClassVar
 
