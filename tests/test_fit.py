@@ -778,3 +778,54 @@ def test_a_part_that_no_file_can_hold_does_not_stop_a_save(tmp_path):
     loaded = cvi.load(tmp_path / "fitted")
     assert loaded.construction is None
     np.testing.assert_array_equal(loaded.predict(NEW_X), fit.predict(NEW_X))
+
+
+# Watching
+
+
+def watched(num_trials=None, **options):
+    """A fit of 50 steps, and what was seen of it on the way."""
+    seen = []
+    train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)
+    fitted_ = cvi.fit(
+        cvi.BBPSVI(4),
+        LogisticRegression(2),
+        train,
+        key=0,
+        num_steps=50,
+        num_trials=num_trials,
+        progress=False,
+        watch=lambda steps, look: seen.append((steps, look())),
+        **options,
+    )
+    return fitted_, seen
+
+
+def test_a_fit_can_be_watched_without_being_changed():
+    end, seen = watched()
+    train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)
+    alone = cvi.fit(cvi.BBPSVI(4), LogisticRegression(2), train, key=0, num_steps=50, progress=False)
+    np.testing.assert_array_equal(end.coreset.x, alone.coreset.x)
+    assert [steps for steps, _ in seen] == [0, 20, 40, 50]
+    for steps, look in seen:
+        assert look.result == "running" and look.about["steps"] == steps == len(look.history["loss"])
+        assert f"after {steps} steps" in look.explanation
+    np.testing.assert_array_equal(seen[-1][1].coreset.x, end.coreset.x)
+    assert not np.array_equal(seen[1][1].coreset.x, end.coreset.x)
+    assert len(seen[1][1].history["loss"]) == 20 and seen[1][1].seconds["run"] < end.seconds["run"]
+
+
+def test_all_trials_are_watched_at_once():
+    ends, seen = watched(num_trials=2)
+    assert [len(look) for _, look in seen] == [2, 2, 2, 2]
+    for end, last in zip(ends, seen[-1][1], strict=True):
+        np.testing.assert_array_equal(end.coreset.x, last.coreset.x)
+
+
+def test_pruning_counts_the_steps_of_all_stages():
+    train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)
+    seen = []
+    options = {"sizes": (8, 4), "key": 0, "num_steps": 20, "progress": False}
+    watch = lambda steps, look: seen.append((steps, len(look().coreset)))  # noqa: E731
+    cvi.prune(cvi.BBSparseVI(8), LogisticRegression(2), train, watch=watch, **options)
+    assert seen == [(0, 8), (20, 8), (20, 4), (40, 4)]

@@ -168,6 +168,33 @@ def test_networks_of_the_pool_begin_anew_one_after_the_other():
     assert ages[9] == [6, 2, 4]
 
 
+def test_training_follows_the_gradient_at_points_that_move_a_little():
+    """Adam's first step goes by its rate along the sign of the gradient; the noise is the key's."""
+    points, key = cvi.Dataset(ROWS.x[:4], ROWS.y[:4]), jax.random.key(3)
+    theta = MODEL.start(jax.random.key(0))
+
+    def stepped(jitter, points=points):
+        training = cvi.NetworkTraining(jitter=jitter)
+        return training.step(MODEL, points, theta, training.init(theta), key)
+
+    def gradient(x):
+        def loss(theta):
+            factor = max(1.0, MODEL.dim / 4.0)
+            return -factor * jnp.sum(MODEL.log_likelihood(theta, x, points.y)) - MODEL.log_prior(theta)
+
+        return jax.grad(loss)(theta)
+
+    noise = jax.random.normal(key, points.x.shape, points.x.dtype)
+    for jitter in (0.0, 0.5):
+        moved, _, norm = stepped(jitter)
+        expected = gradient(points.x + jitter * jnp.std(points.x, axis=0) * noise)
+        assert float(norm) == pytest.approx(float(jnp.linalg.norm(expected)), rel=1e-4)
+        large = np.abs(np.asarray(expected)) > 1e-3
+        np.testing.assert_allclose((theta - moved)[large], 0.003 * np.sign(expected)[large], rtol=1e-3)
+    with pytest.raises(InputError, match="jitter must be zero or more"):
+        cvi.NetworkTraining(jitter=-0.1)
+
+
 def test_points_are_learned_that_serve_a_fresh_network():
     train, test = cvi.datasets.four_class(n=300)
     model = BayesianMLP(2, (16,), 4)

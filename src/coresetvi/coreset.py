@@ -16,13 +16,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .data import Dataset
 from .errors import InputError
+from .models.likelihoods import HARD_LOGIT
 from .spread import spread_rows
 from .weights import WeightMap
 
 LEARNABLE = ("x", "y", "weights", "total")
 STARTS = ("subset", "spread", "noise")
-# Hard labels start as soft ones with this log-odds: 98 % certain of two classes, still with a slope to learn.
-LABEL_LOGIT = 4.0
 
 Leaves = dict[str, Array]
 
@@ -137,9 +136,9 @@ def raw_leaves(frame: Frame, x: Any, y: Any, weights: Array, total: float) -> Le
     leaves["weights"] = frame.weight_map.init(weights, frame.total)
     if y is not None:
         if frame.soft_labels and y.ndim == 2:
-            leaves["y"] = jnp.log(jnp.maximum(y, jnp.exp(-2.0 * LABEL_LOGIT)))
+            leaves["y"] = jnp.log(jnp.maximum(y, jnp.exp(-2.0 * HARD_LOGIT)))
         elif frame.soft_labels:
-            leaves["y"] = LABEL_LOGIT * jax.nn.one_hot(y, frame.num_classes or 0, dtype=x.dtype)
+            leaves["y"] = HARD_LOGIT * jax.nn.one_hot(y, frame.num_classes or 0, dtype=x.dtype)
         elif frame.learned_values:
             leaves["y"] = (y - frame.y_mean) / frame.y_scale
         else:

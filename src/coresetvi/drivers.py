@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -32,6 +32,7 @@ def prune(
     key: int | PRNGKeyArray,
     num_steps: int | None = None,
     progress: bool | None = None,
+    watch: Callable[[int, Callable[[], Any]], None] | None = None,
 ) -> Fit:
     """Fit a large coreset, keep points drawn by their weights, fit those anew, and so on (Alg. 5).
 
@@ -41,7 +42,8 @@ def prune(
     a part of the data that matters: with `init="spread"` in the construction, drawn points move to the
     nearest centres of clusters of the coreset and weigh what those weigh. Returns the last fit, which has the
     others in `Fit.earlier`. With points that are rows of the data, as those of `BBSparseVI`,
-    `coreset.indices` are row numbers of `data` at every stage.
+    `coreset.indices` are row numbers of `data` at every stage. `watch` is that of `fit`, with the steps of
+    all stages so far.
 
     >>> import coresetvi as cvi
     >>> train, _ = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -59,6 +61,7 @@ def prune(
     sizes = decreasing(sizes)
     root, stages, initial = one_key(key), [], None
     for number, size in enumerate(sizes):
+        steps_before = sum(stage.about["steps"] for stage in stages)
         fit_key, draw_key = jax.random.split(jax.random.fold_in(root, number))
         stage = fit(
             with_size(construction, size),
@@ -68,6 +71,7 @@ def prune(
             initial=initial,
             num_steps=num_steps,
             progress=progress,
+            watch=watch and after(steps_before, watch),
         )
         stages.append(stage)
         if stage.result in ("interrupted", "non_finite"):
@@ -77,6 +81,11 @@ def prune(
             spread = getattr(construction, "init", None) == "spread"
             initial = start_points(stage.coreset, rows, float(data.total_weight), spread)
     return dataclasses.replace(stages[-1], earlier=tuple(stages[:-1]))
+
+
+def after(steps_before: int, watch: Callable[..., None]) -> Callable[..., None]:
+    """`watch` with its steps counted on from those of earlier fits."""
+    return lambda steps, look: watch(steps_before + steps, look)
 
 
 def decreasing(sizes: Any) -> list[int]:
@@ -146,18 +155,17 @@ def retrain(
     (True, 'PointsVI')
     """
     instance("The first argument", fitted, Fit, "what coresetvi.fit returned")
-    construction = None
+    construction = PointsVI()
     if model is None:
-        model, own = fitted.model, fitted.construction
-        construction = None if own is None else own.on_points()
-        construction = construction or PointsVI(family=fitted.family)
+        model, made_by = fitted.model, fitted.construction
+        construction = (made_by and made_by.on_points()) or PointsVI(family=fitted.family)
     points = fitted.coreset
     known = points
     if points.y is not None and points.y.ndim == 2 and model.num_classes is not None:
         # Models check hard labels; what is fitted are the soft ones.
         known = eqx.tree_at(lambda data: data.y, points, jnp.argmax(points.y, axis=1))
     return fit(
-        construction or PointsVI(),
+        construction,
         model,
         known,
         key=key,

@@ -6,6 +6,7 @@ The random stream of step i is `fold_in(key, i)`: neither chunking nor resuming 
 
 import numbers
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from .constructions.base import Construction
 from .data import Dataset
 from .errors import InputError, NonFiniteError
 from .fitted import Fit
+from .history import History
 from .models.base import Model
 from .outer import Info
 from .progress import Progress
@@ -42,6 +44,7 @@ def fit(
     checkpoint: Any = None,
     resume: bool = False,
     progress: bool | None = None,
+    watch: Callable[[int, Callable[[], Any]], None] | None = None,
     throw: bool = False,
 ) -> Any:
     """Fit `construction` for `model` on `data`; returns a `Fit`, or a list of them with `num_trials`.
@@ -51,8 +54,9 @@ def fit(
     many keys at once (vmapped, one compilation). `time_limit` is the most seconds it may take after
     compilation; the slowing down at the end is fitted into them. `checkpoint` names a directory that is kept
     up to date while fitting; `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns
-    what there is. A fit that turns non-finite keeps its last good state and says so in `Fit.result`;
-    `throw=True` raises.
+    what there is. `watch(steps, look)` is called before the first step and every `CHUNK` steps; `look()` is
+    what `fit` would return at that moment, with the result "running". A fit that turns non-finite keeps its
+    last good state and says so in `Fit.result`; `throw=True` raises.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -71,8 +75,21 @@ def fit(
         run = begin(construction, model, data, keys, initial)
         compiled = time.perf_counter() - began
         schedule = run.construction.schedule(num_steps)
-        history, result, seconds = run_loop(run, schedule, saved, bar, compiled, time_limit)
-    fits = [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
+        bounds = (compiled, time_limit)
+
+        def collect(history: History, result: str, seconds: dict[str, float]) -> list[Fit]:
+            return [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
+
+        def show(history: History, seconds: dict[str, float]) -> None:
+            def look() -> Any:
+                found = collect(history, "running", dict(seconds))
+                return found[0] if num_trials is None else found
+
+            if watch is not None:
+                watch(len(history), look)
+
+        history, result, seconds = run_loop(run, schedule, saved, bar, bounds, show)
+    fits = collect(history, result, seconds)
     if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
         raise NonFiniteError(bad.explanation)
     return fits[0] if num_trials is None else fits
@@ -194,14 +211,19 @@ def run_loop(
     schedule: Schedule,
     saved: Checkpoint,
     bar: Progress,
-    compiled: float,
-    time_limit: float | int | None = None,
+    bounds: tuple[float, float | int | None],
+    show: Callable[[History, dict[str, float]], None],
 ):
-    """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place."""
+    """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place.
+
+    `bounds` are the seconds that compilation took and those that the steps may take.
+    """
+    compiled, time_limit = bounds
     history, schedule, seconds = saved.restore(run, schedule)
     seconds["compile"] += compiled
     result, planned = "finished", schedule
     try:
+        show(history, seconds)
         while len(history) < schedule.end:
             tick = time.perf_counter()
             numbers = (len(history), schedule.end, schedule.decay_start, schedule.decay_length)
@@ -222,6 +244,7 @@ def run_loop(
                     schedule = within(planned, len(history), seconds["run"], time_limit)
             bar.update(len(history), schedule.end, history)
             saved.keep(run, history, schedule, seconds)
+            show(history, seconds)
         if result == "finished" and schedule.end < planned.end:
             result = "time_limit"
         elif result == "finished" and not schedule.decided:

@@ -27,6 +27,7 @@ NUM_DRAWS = 1000
 
 EXPLANATIONS = {
     "finished": "The fit finished.",
+    "running": "The fit is under way; this is the state after {steps} steps.",
     "interrupted": "The fit was interrupted; this is the state it had reached.",
     "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
     "Try a smaller learning rate, more samples or a tighter prior.",
@@ -43,8 +44,9 @@ class Fit:
     """A coreset, the posterior r fitted to it, and how they came about.
 
     `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
-    name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged,
-    `seconds` the time to compile and to run, `about` provenance, `extra` what `save` was told to remember.
+    name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged
+    (or running, while one is watched), `seconds` the time to compile and to run, `about` provenance, `extra`
+    what `save` was told to remember.
     """
 
     coreset: Coreset

@@ -17,7 +17,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ..checks import instance, positive, whole_number
 from ..config import register
-from ..coreset import Leaves, given_leaves, make_frame, start_leaves
+from ..coreset import Leaves, make_frame
 from ..data import Dataset
 from ..errors import InputError
 from ..families import Point, Psi
@@ -28,7 +28,7 @@ from ..outer import Info
 from ..start import start_family
 from ..weights import Fixed
 from .base import Construction
-from .gradient import CoresetProblem, check_initial, check_leaves, names_of
+from .gradient import CoresetProblem, check_leaves, names_of, starting_leaves
 
 # How often the inner problem is solved, one solution after another, for the network that a fit hands back.
 FINAL_SOLVES = 30
@@ -121,18 +121,14 @@ class Condensation(Construction):
     def start(self, problem: CondensationProblem, key, initial=None):
         points_key, theta_key = jax.random.split(key)
         frame = problem.frame
-        if initial is None:
-            leaves, _ = start_leaves(frame, problem.data, self.size, self.init, points_key)
-        else:
-            check_initial(initial, problem, self.size)
-            leaves, _ = given_leaves(frame, initial)
+        learned, frozen, _ = starting_leaves(problem, self.size, self.init, self.learn, points_key, initial)
+        leaves = {**frozen, **learned}
         # A point stays with the class it starts in, also when its label becomes a soft one.
         labels = np.asarray(leaves["y"])
         labels = labels.argmax(-1) if labels.ndim == 2 else labels
-        learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
         return CondensationState(
             learned=learned,
-            frozen={name: leaf for name, leaf in leaves.items() if name not in self.learn},
+            frozen=frozen,
             psi=start_family(problem.family, problem.model, frame.build(leaves), theta_key),
             optimizer=adam().init(learned),
             slots=class_slots(labels, problem.classes),

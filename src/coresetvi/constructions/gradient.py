@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, PRNGKeyArray
 
 from ..checks import instance, short, whole_number
 from ..config import register
@@ -22,7 +22,7 @@ from ..data import Dataset
 from ..data_term import data_term, empty_surrogate
 from ..effort import is_heavy, over_draws
 from ..errors import InputError
-from ..families import Family, FullRank, MeanField, Point, Psi
+from ..families import Family, FullRank, MeanField, Psi
 from ..inner import Alternating, Implicit, Inner, InnerProblem, Joint, Unrolled
 from ..likelihood_sums import Quadratic, log_likelihood_rises, weighted_log_likelihood
 from ..models.base import Model
@@ -140,7 +140,7 @@ class BBPSVI(Construction):
     def _settle(self, model: Model, data: Dataset, learn: frozenset[str]) -> "BBPSVI":
         """Every open choice made, from sizes and from the parts that were given."""
         # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
-        point = isinstance(self.family, Point)
+        point = self.family is not None and not self.family.has_density
         direct = self.objective.sees_core and not point
         inner, optimizer, heavy = self.inner, self.optimizer, is_heavy(model, data)
         if optimizer is None:
@@ -154,9 +154,9 @@ class BBPSVI(Construction):
         flows = inner.passes_gradient and optimizer.uses_inner_gradient
         if not direct and not flows:
             raise InputError(
-                f"{'Point' if point else type(self.objective).__name__} reaches the coreset only through the "
-                "inner problem; "
-                "use it with inner=Unrolled(), Truncated() or Implicit() and optimizer=Adam()."
+                f"{type(self.family if point else self.objective).__name__} reaches the coreset only through "
+                "the inner problem; use it with inner=Unrolled(), Truncated() or Implicit() and "
+                "optimizer=Adam()."
             )
         if isinstance(inner, Joint) and not optimizer.uses_inner_gradient:
             raise InputError("Joint() needs optimizer=Adam(), which moves r together with the coreset.")
@@ -199,14 +199,10 @@ class BBPSVI(Construction):
         assert self.learn is not None and self.optimizer is not None
         points_key, theta_key = jax.random.split(key)
         model, data, frame = problem.model, problem.data, problem.frame
-        if initial is None:
-            leaves, indices = start_leaves(frame, data, self.size, self.init, points_key)
-        else:
-            check_initial(initial, problem, self.size)
-            leaves, indices = given_leaves(frame, initial)
-        psi = start_family(problem.family, model, frame.build(leaves), theta_key)
-        learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
-        frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
+        learned, frozen, indices = starting_leaves(
+            problem, self.size, self.init, self.learn, points_key, initial
+        )
+        psi = start_family(problem.family, model, frame.build({**frozen, **learned}), theta_key)
         return CoresetState(
             learned=learned,
             frozen=frozen,
@@ -234,7 +230,7 @@ class BBPSVI(Construction):
         learned, psi, opt_state, surrogate, info = self.optimizer.step(
             outer, state.learned, psi, state.optimizer, scale
         )
-        if isinstance(problem.family, Point):
+        if not problem.family.has_density:
             # How posteriors differ cannot be told from one point: the KL is not zero but unknown.
             info = info._replace(kl=jnp.full_like(info.kl, jnp.nan))
         moved = CoresetState(
@@ -289,6 +285,25 @@ class BBPSVI(Construction):
         moved = "x" in state.learned or "y" in state.learned
         indices = None if moved else state.indices
         return problem.frame.build({**state.frozen, **state.learned}, indices), state.psi
+
+
+def starting_leaves(
+    problem: CoresetProblem,
+    size: int,
+    init: str,
+    learn: frozenset[str],
+    key: PRNGKeyArray,
+    initial: Dataset | None,
+) -> tuple[Leaves, Leaves, Array | None]:
+    """Leaves that move, leaves that stay, and the rows they came from: chosen by `init`, or as given."""
+    if initial is None:
+        leaves, indices = start_leaves(problem.frame, problem.data, size, init, key)
+    else:
+        check_initial(initial, problem, size)
+        leaves, indices = given_leaves(problem.frame, initial)
+    learned = {name: leaf for name, leaf in leaves.items() if name in learn}
+    frozen = {name: leaf for name, leaf in leaves.items() if name not in learn}
+    return learned, frozen, indices
 
 
 def check_initial(initial: Dataset, problem: CoresetProblem, size: int) -> None:

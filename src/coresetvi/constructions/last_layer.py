@@ -13,11 +13,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..checks import instance, positive, whole_number
 from ..config import register
-from ..coreset import Leaves, given_leaves, make_frame, start_leaves
+from ..coreset import Leaves, make_frame
 from ..data import Dataset
 from ..errors import InputError
 from ..families import draw_noise
@@ -29,8 +29,8 @@ from ..outer import Info
 from ..schedule import fixed_schedule
 from ..weights import Simplex, WeightMap
 from .base import Construction, Problem
-from .gradient import CoresetProblem, check_initial, check_leaves, names_of
-from .plain import PlainInference
+from .gradient import CoresetProblem, check_leaves, names_of, starting_leaves
+from .plain import PlainInference, PlainState
 
 # Weights are left alike: those that suit the last layer would starve the features of most points.
 LEARNED = frozenset({"x", "y", "total"})
@@ -41,22 +41,29 @@ class NetworkTraining(eqx.Module):
     """How a network learns its features from weighted points: Adam on its log-posterior, from a fresh draw.
 
     The points count as at least as many rows as the network has parameters. The prior of more parameters than
-    that would have its mode at a network that has shrunk to nothing.
+    that would have its mode at a network that has shrunk to nothing. At every step the points are moved by
+    normal noise, `jitter` of their standard deviation in each column: a network that knows a few points by
+    heart knows little else, and one that was trained on points while they were learned saw them move as well.
     """
 
     num_steps: int = 1000
     learning_rate: float = 0.003
+    jitter: float = 0.3
 
     def __check_init__(self):
         positive(self, "num_steps", "learning_rate")
+        if not self.jitter >= 0:
+            raise InputError(f"jitter must be zero or more, not {self.jitter}.")
 
     def init(self, theta: Float[Array, " d"]) -> optax.OptState:
         return optax.scale_by_adam().init(theta)
 
-    def step(self, model: Model, points: Dataset, theta, opt_state, scale: Any = 1.0):
+    def step(self, model: Model, points: Dataset, theta, opt_state, key: PRNGKeyArray, scale: Any = 1.0):
         """One step uphill, and the norm of the gradient."""
-
         factor = jnp.maximum(1.0, model.dim / points.total_weight)
+        noise = jax.random.normal(key, points.x.shape, points.x.dtype)
+        moved = points.x + self.jitter * jnp.std(points.x, axis=0) * noise
+        points = eqx.tree_at(lambda data: data.x, points, moved)
 
         def loss(theta):
             return -factor * weighted_log_likelihood(model, theta, points) - model.log_prior(theta)
@@ -122,7 +129,7 @@ class LastLayerPSVI(Construction):
         num_samples: int = 4,
         num_networks: int = 10,
         training: NetworkTraining | None = None,
-        training_steps: int = 2,
+        training_steps: int = 1,
     ):
         self.size = whole_number("size", size)
         self.learn = LEARNED if learn is None else names_of(learn)
@@ -155,13 +162,7 @@ class LastLayerPSVI(Construction):
 
     def start(self, problem: CoresetProblem, key, initial=None):
         points_key, pool_key = jax.random.split(key)
-        if initial is None:
-            leaves, _ = start_leaves(problem.frame, problem.data, self.size, self.init, points_key)
-        else:
-            check_initial(initial, problem, self.size)
-            leaves, _ = given_leaves(problem.frame, initial)
-        learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
-        frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
+        learned, frozen, _ = starting_leaves(problem, self.size, self.init, self.learn, points_key, initial)
         thetas = jax.vmap(problem.model.start)(jax.random.split(pool_key, self.num_networks))
         # As if they had begun one after the other, so that they are renewed one after the other.
         ages = jnp.arange(self.num_networks) * self.training.num_steps // self.num_networks
@@ -213,16 +214,18 @@ class LastLayerPSVI(Construction):
         network = jax.tree.map(lambda leaf: leaf[number], (pool.thetas, pool.optimizers))
         old = pool.ages[number] >= self.training.num_steps
 
+        start_key, train_key = jax.random.split(key)
+
         def begin():
-            theta = model.start(key)
+            theta = model.start(start_key)
             return theta, self.training.init(theta)
 
-        def one_step(network, _):
-            theta, opt_state, norm = self.training.step(model, coreset, *network)
+        def one_step(network, step_key):
+            theta, opt_state, norm = self.training.step(model, coreset, *network, key=step_key)
             return (theta, opt_state), norm
 
         network = jax.lax.cond(old, begin, lambda: network)
-        network, norms = jax.lax.scan(one_step, network, None, length=self.training_steps)
+        network, norms = jax.lax.scan(one_step, network, jax.random.split(train_key, self.training_steps))
         put = lambda whole, one: whole.at[number].set(one)  # noqa: E731
         thetas, optimizers = jax.tree.map(put, (pool.thetas, pool.optimizers), network)
         age = jnp.where(old, 0, pool.ages[number]) + self.training_steps
@@ -232,14 +235,6 @@ class LastLayerPSVI(Construction):
         coreset = problem.frame.build({**state.frozen, **state.learned})
         theta = state.pool.thetas[jnp.argmax(state.pool.ages)]
         return coreset, last_layer_psi(problem.model, theta, coreset)
-
-
-class NetworkState(eqx.Module):
-    """A network on its way, and the points it learns from."""
-
-    points: Dataset | None
-    theta: Float[Array, " d"]
-    optimizer: Any
 
 
 @register
@@ -267,17 +262,17 @@ class LastLayerVI(PlainInference):
 
     def start(self, problem, key, initial=None):
         theta = problem.model.start(key)
-        return NetworkState(initial, theta, self.training.init(theta))
+        return PlainState(initial, theta, self.training.init(theta))
 
     def step(self, problem, state, index, scale, key):
         model, points = problem.model, self.points(problem, state)
-        theta, optimizer, norm = self.training.step(model, points, state.theta, state.optimizer, scale)
+        theta, optimizer, norm = self.training.step(model, points, state.psi, state.optimizer, key, scale)
         loss = -weighted_log_likelihood(model, theta, points)
-        return NetworkState(state.points, theta, optimizer), record(loss, norm, 1)
+        return PlainState(state.points, theta, optimizer), record(loss, norm, 1)
 
     def extract(self, problem, state):
         points = self.points(problem, state)
-        return points, last_layer_psi(problem.model, state.theta, points)
+        return points, last_layer_psi(problem.model, state.psi, points)
 
 
 def record(loss, norm, steps: int) -> Info:

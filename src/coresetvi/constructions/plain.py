@@ -62,7 +62,7 @@ class PlainInference(Construction):
     def choose(self, problem: Problem, key: PRNGKeyArray) -> Dataset | None:
         """The weighted points; None stands for all the data, as they are."""
 
-    def points(self, problem: Problem, state: Any) -> Dataset:
+    def points(self, problem: Problem, state: PlainState) -> Dataset:
         """What r is fitted to."""
         return problem.data if state.points is None else state.points
 

@@ -11,7 +11,7 @@ from ..config import register
 from ..errors import InputError
 from .base import check_inputs, normal_log_prior
 from .convolution import pooled_convolution, pooled_size
-from .layers import LastLayerModel
+from .layers import LastLayerModel, draw_layers, split_layers
 from .likelihoods import Bernoulli, Categorical, Likelihood
 
 KERNEL, CHANNELS, PADDINGS, DENSE = 5, (6, 16), (2, 0), (120, 84)
@@ -79,13 +79,7 @@ class BayesianLeNet(LastLayerModel):
         return inputs, outputs
 
     def params(self, theta):
-        layers, offset = [], 0
-        for shape in self.weight_shapes:
-            size = math.prod(shape)
-            weight = theta[offset : offset + size].reshape(shape)
-            layers.append({"weight": weight, "bias": theta[offset + size : offset + size + shape[-1]]})
-            offset += size + shape[-1]
-        return layers
+        return split_layers(theta, self.weight_shapes)
 
     def features(self, theta, x):
         layers = self.params(theta)
@@ -97,7 +91,7 @@ class BayesianLeNet(LastLayerModel):
             x = jax.nn.relu(x @ layer["weight"] + layer["bias"])
         return x
 
-    def _output(self, theta, x):
+    def output(self, theta, x):
         last = self.params(theta)[-1]
         return self.features(theta, x) @ last["weight"] + last["bias"]
 
@@ -114,21 +108,8 @@ class BayesianLeNet(LastLayerModel):
     def log_prior(self, theta):
         return normal_log_prior(theta, self.prior_scales())
 
-    def log_likelihood(self, theta, x, y):
-        return self.likelihood.log_prob(self._output(theta, x), y)
-
-    def moments(self, theta, x):
-        return self.likelihood.moments(self._output(theta, x))
-
     def start(self, key):
-        # As for other networks: draws scaled by fan-in, doubled in variance because ReLU halves it.
-        parts = []
-        for shape in self.weight_shapes:
-            key, subkey = jax.random.split(key)
-            inputs = math.prod(shape[:-1])
-            parts.append(jax.random.normal(subkey, (math.prod(shape),)) * math.sqrt(2.0 / inputs))
-            parts.append(jnp.zeros(shape[-1]))
-        return jnp.concatenate(parts)
+        return draw_layers(key, self.weight_shapes, gain=2.0)  # ReLU halves the variance
 
     def check(self, data, *, fitting=True):
         check_inputs(data, self.image_shape)

@@ -18,7 +18,7 @@ from ..config import register
 from ..data import Dataset
 from ..errors import InputError
 
-# A hard label is taken as a soft one with this log-odds, as where soft labels start.
+# A hard label as a soft one has this log-odds: 98 % certain of two classes, still with a slope to learn.
 HARD_LOGIT = 4.0
 Moments = tuple[Float[Array, "n ..."], Float[Array, "n ..."]]
 

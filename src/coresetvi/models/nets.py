@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ..config import register
 from ..errors import InputError
 from .base import check_inputs, normal_log_prior
-from .layers import LastLayerModel
+from .layers import LastLayerModel, draw_layers, split_layers
 from .likelihoods import Bernoulli, Categorical, Gaussian, GaussianScale, Likelihood
 
 # Prior of an unknown noise, in units of standardised values: log noise ~ N(log 0.3, 1). Nothing that explains
@@ -95,13 +95,7 @@ class BayesianMLP(LastLayerModel):
         return {"layers": layers, "log_noise": theta[-1]} if self._learns_noise else layers
 
     def _layers(self, theta):
-        layers, offset = [], 0
-        for inputs, outputs in self.layer_shapes:
-            weight = theta[offset : offset + inputs * outputs].reshape(inputs, outputs)
-            offset += inputs * outputs
-            layers.append({"weight": weight, "bias": theta[offset : offset + outputs]})
-            offset += outputs
-        return layers
+        return split_layers(theta, self.layer_shapes)
 
     @property
     def last_shape(self):
@@ -113,7 +107,7 @@ class BayesianMLP(LastLayerModel):
             x = activate(x @ layer["weight"] + layer["bias"])
         return x
 
-    def _output(self, theta, x):
+    def output(self, theta, x):
         last = self._layers(theta)[-1]
         output = self.features(theta, x) @ last["weight"] + last["bias"]
         if not self._learns_noise:
@@ -130,22 +124,9 @@ class BayesianMLP(LastLayerModel):
         log_noise = normal_log_prior(theta[-1:] - LOG_NOISE_MEAN, LOG_NOISE_SCALE)
         return normal_log_prior(theta[:-1], self.prior_scale) + log_noise
 
-    def log_likelihood(self, theta, x, y):
-        return self.likelihood.log_prob(self._output(theta, x), y)
-
-    def moments(self, theta, x):
-        return self.likelihood.moments(self._output(theta, x))
-
     def start(self, key):
-        # Zero is a saddle of every network with a hidden layer; fan-in scaled draws keep outputs of order 1.
-        parts = []
-        for inputs, outputs in self.layer_shapes:
-            key, subkey = jax.random.split(key)
-            parts.append(jax.random.normal(subkey, (inputs * outputs,)) / math.sqrt(inputs))
-            parts.append(jnp.zeros(outputs))
-        if self._learns_noise:
-            parts.append(jnp.full(1, LOG_NOISE_MEAN))
-        return jnp.concatenate(parts)
+        theta = draw_layers(key, self.layer_shapes, gain=1.0)
+        return jnp.append(theta, LOG_NOISE_MEAN) if self._learns_noise else theta
 
     def check(self, data, *, fitting=True):
         check_inputs(data, (self.num_features,))
