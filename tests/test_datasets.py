@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from coresetvi import datasets
+from coresetvi.datasets import tables
 from coresetvi.errors import InputError
 
 
@@ -132,7 +133,7 @@ def test_impossible_sizes_are_refused(name, options, sentence):
 
 
 def test_names_and_load_agree():
-    listed = "halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, mnist"
+    listed = "halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, webspam, mnist"
     listed += "".join(f", uci_{name}" for name in UCI)
     assert ", ".join(datasets.names()) == listed
     sentence = f"there is no data set 'webspan'; choose one of {listed}"
@@ -223,16 +224,52 @@ def test_checksums_are_those_of_the_unpacked_files(need, name):
         (datasets.phishing, "phishing_large.npz", ""),
         (datasets.nslkdd, "nslkdd.npz", ""),
         (datasets.adult, "adult.data", ", or install pooch to download it"),
+        (datasets.webspam, "webspam_wc_normalized_unigram.svm", ""),
         (datasets.mnist, "train-images-idx3-ubyte", ""),
         (lambda: datasets.uci("yacht"), "uci_yacht.npz", ""),
     ],
-    ids=["phishing", "nslkdd", "adult", "mnist", "uci"],
+    ids=["phishing", "nslkdd", "adult", "webspam", "mnist", "uci"],
 )
 def test_a_missing_file_says_where_it_was_looked_for(folder, loader, name, more):
     assert refused(loader) == (
         f"{name} was not found in {folder} or {folder.parent / 'cache' / 'coresetvi'}; "
         f"put {name} into the folder that $CORESETVI_DATA names{more}"
     )
+
+
+WEBSPAM = "webspam_wc_normalized_unigram.svm"
+
+
+def write_webspam(folder, monkeypatch, *lines):
+    """Eight rows of 130 features, the first three of which hardly vary; then `lines`."""
+    monkeypatch.setattr(tables, "_WEBSPAM_ROWS", (6, 2))
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(8):
+        values = rng.normal(size=130) * np.r_[np.full(3, 1e-3), np.ones(127)]
+        pairs = " ".join(f"{place + 1}:{value:.6f}" for place, value in enumerate(values))
+        rows.append(f"{'+1' if number % 2 else '-1'} {pairs}")
+    (folder / WEBSPAM).write_text("\n".join([*rows, *lines]) + "\n")
+
+
+def test_webspam_keeps_the_features_that_vary(folder, monkeypatch):
+    write_webspam(folder, monkeypatch)
+    train, test = datasets.webspam()
+    assert (train.x.shape, test.x.shape) == ((6, 128), (2, 128))
+    assert train.columns[0] == "unigram_4" and train.columns[-2:] == ("unigram_130", "ones")
+    np.testing.assert_allclose(np.asarray(train.x[:, :-1]).mean(axis=0), 0.0, atol=1e-5)
+    np.testing.assert_allclose(np.asarray(train.x[:, :-1]).std(axis=0), 1.0, rtol=1e-4)
+    assert sorted(np.r_[train.y, test.y].tolist()) == [0] * 4 + [1] * 4
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("2 1:0.5", "a label other than"), ("1 0.5", "not enough values"), ("1 1:inf", "not finite")],
+)
+def test_a_damaged_webspam_file_is_named(folder, monkeypatch, line, reason):
+    write_webspam(folder, monkeypatch, line)
+    found = refused(datasets.webspam)
+    assert found.startswith(f"{folder / WEBSPAM} is damaged") and reason in found
 
 
 def save_phishing(path, **changes):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-from coresetvi.reproduction.experiment import read_experiment
-from coresetvi.reproduction.run import Grid, run_cells
+from coresetvi.reproduction import read_experiment
+from coresetvi.reproduction.grid import Grid
+from coresetvi.reproduction.run import run_cells
 
 IMAGES = Path(os.environ.get("CORESETVI_DATA", ".")) / "train-images-idx3-ubyte.gz"
 pytestmark = pytest.mark.skipif(not IMAGES.exists(), reason="MNIST is not in $CORESETVI_DATA")

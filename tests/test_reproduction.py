@@ -15,8 +15,9 @@ import coresetvi as cvi
 from coresetvi import cli, cli_reproduce, plots
 from coresetvi.config import encode
 from coresetvi.errors import InputError
-from coresetvi.reproduction import experiment_names, objects, read_experiment, report, run
-from coresetvi.reproduction.experiment import Cell, parse
+from coresetvi.reproduction import experiment_names, measures, objects, read_experiment, report, run, views
+from coresetvi.reproduction.experiment import Cell
+from coresetvi.reproduction.reading import parse
 
 TINY = """
 title = "A tiny table"
@@ -25,6 +26,7 @@ keys = 2
 num_steps = 2
 num_samples = 7
 num_test = 50
+views = ["sizes"]
 paper = [
   ["four", "accuracy", "Random coreset", 4, 50.0, 1.5],
   ["four", "accuracy", "Everything", "all", 90.0, 0.5],
@@ -143,7 +145,11 @@ def write_tiny(folder, *changes):
     (folder / "tiny.toml").write_text(text)
 
 
-@pytest.mark.parametrize("name", ["reproduction.objects", "reproduction.experiment", "cli_reproduce"])
+@pytest.mark.parametrize(
+    "name",
+    [f"reproduction.{name}" for name in ("objects", "reading", "report", "planes", "plane_plots", "page")]
+    + ["cli_reproduce"],
+)
 def test_examples_in_the_docstrings_run(name):
     result = doctest.testmod(importlib.import_module(f"coresetvi.{name}"))
     assert result.attempted > 0 and result.failed == 0
@@ -339,18 +345,19 @@ def test_images_are_drawn_once_from_what_was_saved(answer, place, tmp_path):
     pictures = cvi.Dataset(np.arange(24.0).reshape(4, 2, 3), fit.coreset.y, fit.coreset.weights)
     dataclasses.replace(fit, coreset=pictures).save(tmp_path / "fits" / "four-random-4-0")
     record = next(one for one in answer["records"] if one["size"] == 4) | {"row_shape": [2, 3]}
-    assert report.write_images([record], tmp_path) == 1
+    tiny = parse("tiny", table())
+    assert views.images(tiny, [], [record], tmp_path) == {"images": tmp_path / "images"}
     (file,) = (tmp_path / "images").iterdir()
     before = file.stat().st_mtime_ns
-    assert report.write_images([record], tmp_path) == 1 and file.stat().st_mtime_ns == before
-    assert report.write_images([record], tmp_path / "elsewhere") == 0
+    assert views.images(tiny, [], [record], tmp_path) and file.stat().st_mtime_ns == before
+    assert views.images(tiny, [], [record], tmp_path / "elsewhere") == {}
 
 
 def test_another_model_gets_images_as_rows():
     images = cvi.Dataset(np.arange(24.0).reshape(2, 3, 4, 1), [0, 1], [1.0, 2.0], target="digit")
-    rows = run.flat(images)
+    rows = measures.flat(images)
     np.testing.assert_array_equal(rows.x, np.arange(24.0).reshape(2, 12))
-    assert rows.weights.tolist() == [1.0, 2.0] and rows.target == "digit" and run.flat(rows) is rows
+    assert rows.weights.tolist() == [1.0, 2.0] and rows.target == "digit" and measures.flat(rows) is rows
 
 
 def test_mixed_versions_are_mentioned(answer):

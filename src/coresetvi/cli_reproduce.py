@@ -21,11 +21,13 @@ from .console import (
     say,
     show_table,
 )
+from .errors import InputError
 from .progress import Progress
 from .reproduction import experiment_names, read_experiment
-from .reproduction.experiment import Cell, Experiment
+from .reproduction.experiment import OURS, PAPER, Cell, Experiment
+from .reproduction.grid import open_grid
 from .reproduction.report import SCORES, explanation, record_notes, table_lines, write_report
-from .reproduction.run import Grid, run_cells
+from .reproduction.run import run_cells
 
 with contextlib.suppress(ImportError):
     import typer
@@ -34,11 +36,18 @@ with contextlib.suppress(ImportError):
 
     NAMES = "|".join(experiment_names())
 
+EVERYTHING = "all"
+
 
 def reproduce(
-    experiment: Annotated[str, typer.Argument(metavar=NAMES, help="What; or a .toml file like theirs.")],
+    experiment: Annotated[
+        str, typer.Argument(metavar=f"{NAMES}|{EVERYTHING}", help="What; or a .toml file like theirs.")
+    ],
     sizes: Annotated[str | None, typer.Option(metavar="N,N,N", help="Only so many points.")] = None,
     methods: Annotated[str | None, typer.Option(metavar="NAME,NAME", help="Only these.")] = None,
+    settings: Annotated[
+        str, typer.Option(metavar=f"{OURS}|{PAPER}", help="Whose hyper-parameters, where the paper has any.")
+    ] = OURS,
     budget: Annotated[float | None, typer.Option(metavar="MINUTES", help="Time that a fit may take.")] = None,
     keys: Annotated[int | None, typer.Option(help="Fits of each kind, with keys 0, 1, ...")] = None,
     out: Annotated[
@@ -54,58 +63,84 @@ def reproduce(
     Examples:
       coresetvi reproduce table3 --quick
       coresetvi reproduce table3 --sizes 10,100 --methods bb-psvi,random-subset --budget 5 --keys 1
+      coresetvi reproduce table1 --settings paper
+      coresetvi reproduce all --quick --out miniatures
       coresetvi reproduce table3 --out results --json
     """
     with reporting(as_json):
-        whole = read_experiment(experiment)
-        whole = whole.miniature() if quick else whole
-        chosen = whole.select(
-            sizes=None if sizes is None else size_list(sizes),
-            methods=None if methods is None else split_list("--methods", methods),
-            keys=keys,
-            budget=budget,
-        )
+        everything = experiment == EVERYTHING
+        if everything and (sizes or methods):
+            raise InputError("--sizes and --methods are for one experiment; leave them out, or name it")
+        chosen = []
+        for name in experiment_names() if everything else [experiment]:
+            whole = read_experiment(name)
+            if not everything or settings == OURS or any(problem.paper for problem in whole.problems):
+                whole = whole.with_settings(settings)
+                chosen.append(whole.miniature() if quick else whole)
         comparison_plot.check_matplotlib()
         enable_compilation_cache()
-        out = Path(whole.name) if out is None else out
-        grid, cells = Grid(chosen), chosen.cells()
-        with Progress(False if as_json else None) as bar:
+        done: set[Path] = set()
+        answers = []
+        for whole in chosen:
+            part = whole.select(
+                sizes=None if sizes is None else size_list(sizes),
+                methods=None if methods is None else split_list("--methods", methods),
+                keys=keys,
+                budget=budget,
+            )
+            place = Path(whole.folder) if out is None else out / whole.folder if everything else out
+            # Two views of the same cells share a folder: only the first of them may empty it.
+            answers.append(run_one(whole, part, place, overwrite and place not in done, as_json))
+            done.add(place)
+            if answers[-1]["interrupted"]:
+                break
+    problems = [answer["error"] for answer in answers if "error" in answer]
+    if as_json:
+        print_json({"experiments": answers} if everything else answers[0])
+    for problem in problems:
+        complain(problem)
+    if problems:
+        raise typer.Exit(INTERRUPTED if answers[-1]["interrupted"] else FAILED)
 
-            def announce(cell: Cell, record: dict[str, Any] | None, left: list[Cell], seconds: float) -> None:
-                remaining = duration(seconds)
-                bar.show(f"{cell}; {remaining} left", len(cells) - len(left), len(cells))
-                if record is not None and not as_json:
-                    complain(f"{cell}: {outcome(chosen, record)}; {len(left)} left, {remaining}", word="done")
 
-            found, interrupted = run_cells(grid, cells, out, overwrite=overwrite, announce=announce)
-        # What earlier commands left in the folder belongs to the table as well.
-        records = list(found.values())
-        rows, files = write_report(whole, records, out)
+def run_one(whole: Experiment, part: Experiment, out: Path, overwrite: bool, as_json: bool) -> dict[str, Any]:
+    """Run the cells of `part` and report on all that the folder has of `whole`; the answer for machines."""
+    grid, notes = open_grid(part)
+    cells = grid.experiment.cells()
+    with Progress(False if as_json else None) as bar:
+
+        def announce(cell: Cell, record: dict[str, Any] | None, left: list[Cell], seconds: float) -> None:
+            remaining = duration(seconds)
+            bar.show(f"{cell}; {remaining} left", len(cells) - len(left), len(cells))
+            if record is not None and not as_json:
+                complain(f"{cell}: {outcome(part, record)}; {len(left)} left, {remaining}", word="done")
+
+        found, interrupted = run_cells(grid, cells, out, overwrite=overwrite, announce=announce)
+    # What earlier commands left in the folder belongs to the table as well.
+    records = list(found.values())
+    rows, files = write_report(whole, records, out)
     wanted = {cell.name for cell in cells}
     done = [record for name, record in found.items() if name in wanted]
-    problem = None
+    answer: dict[str, Any] = {"experiment": whole.name, "title": whole.title, "rows": rows}
+    answer |= {"records": records, "files": files, "notes": notes + record_notes(records)}
+    answer["interrupted"] = interrupted
     if interrupted:
         again = "the same command without --overwrite" if overwrite else "the same command"
-        problem = f"interrupted with {len(done)} of {len(cells)} cells done; {again} goes on from there"
+        answer["error"] = (
+            f"interrupted with {len(done)} of {len(cells)} cells done; {again} goes on from there"
+        )
     elif failed := [record for record in done if record["result"] == "failed"]:
-        problem = f"{len(failed)} of {len(cells)} cells failed; the same command tries them again"
-    notes = record_notes(records)
-    if as_json:
-        summary: dict[str, Any] = {"experiment": whole.name, "title": whole.title, "rows": rows}
-        summary |= {"records": records, "files": files, "notes": notes}
-        print_json(summary | ({"error": problem} if problem else {}))
-    else:
+        answer["error"] = f"{len(failed)} of {len(cells)} cells failed; the same command tries them again"
+    if not as_json:
         say(whole.title)
         if rows:
             show_table(*table_lines(whole, rows), whole=True)
             for line in explanation(whole, rows):
                 say(line)
         say(f"Written: {', '.join(files.values())}")
-    for note in notes:
+    for note in answer["notes"]:
         complain(note, word="note")
-    if problem:
-        complain(problem)
-        raise typer.Exit(INTERRUPTED if interrupted else FAILED)
+    return answer
 
 
 def outcome(experiment: Experiment, record: dict[str, Any]) -> str:

@@ -85,28 +85,49 @@ def entropy_map(
     if fit.coreset.dim != 2:
         raise InputError(f"an entropy map needs inputs with 2 columns, but this fit has {fit.coreset.dim}")
     bounds = bounds or around(data or fit.coreset)
-    horizontal, vertical, rows = grid(bounds, resolution)
     if entropy is None:
-        entropy = predictive_entropy(fit, rows)
-    most = float(np.log(fit.model.num_classes or 2))
-    image = axes.pcolormesh(
-        horizontal,
-        vertical,
+        entropy = predictive_entropy(fit, grid(bounds, resolution)[2])
+    return draw_plane(
+        axes,
+        bounds,
         entropy.reshape(resolution, resolution),
+        num_classes=fit.model.num_classes or 2,
+        data=data,
+        points=fit.coreset if points else None,
+        title=title,
+    )
+
+
+def draw_plane(
+    axes: "Axes",
+    bounds: Bounds,
+    entropy: np.ndarray,
+    *,
+    num_classes: int,
+    data: Dataset | None = None,
+    points: Dataset | None = None,
+    title: str = "",
+) -> Any:
+    """The picture of `entropy_map` from what is drawn: entropies in a square, data and weighted points."""
+    left, right, bottom, top = bounds
+    image = axes.pcolormesh(
+        np.linspace(left, right, entropy.shape[1]),
+        np.linspace(bottom, top, entropy.shape[0]),
+        entropy,
         cmap=COLOUR_MAP,
         vmin=0.0,
-        vmax=most,
+        vmax=float(np.log(num_classes)),
         shading="gouraud",
         rasterized=True,
     )
     if data is not None:
         _scatter(axes, data, sizes=5.0, alpha=0.5, linewidths=0.0)
-    if points:
-        weights = np.asarray(fit.coreset.weights, dtype=float)
+    if points is not None:
+        weights = np.asarray(points.weights, dtype=float)
         sizes = np.maximum(LARGEST_MARKER * weights / weights.max(), SMALLEST_MARKER)
-        _scatter(axes, fit.coreset, sizes=sizes, linewidths=1.2, edgecolors="black", zorder=3)
-    axes.set_xlim(bounds[0], bounds[1])
-    axes.set_ylim(bounds[2], bounds[3])
+        _scatter(axes, points, sizes=sizes, linewidths=1.2, edgecolors="black", zorder=3)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
     axes.set_aspect("equal")
     axes.set_title(title, fontsize=13)
     return image

@@ -87,19 +87,26 @@ def read_records(
     return {file.stem: read_record(file, wanted, kind) for file in record_files(folder)}
 
 
-def read_record(file: Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON) -> Record:
-    """The record in a file, refused if it is damaged or belongs to something else than what is `wanted`."""
+def parse_record(text: str) -> tuple[Fingerprint, Record]:
+    """Fingerprint and record in the text of a file; `ValueError` if it is damaged."""
     try:
-        document = json.loads(file.read_bytes().decode("utf-8"))
+        document = json.loads(text)
         content = {name: document[name] for name in ("fingerprint", "record")}
         if document["sha256"] != checksum(content):
             raise ValueError("its checksum does not match")
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = "it is no whole record" if isinstance(error, KeyError | TypeError) else error
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError("it is no whole record") from error
+    return content["fingerprint"], from_json(content["record"])
+
+
+def read_record(file: Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON) -> Record:
+    """The record in a file, refused if it is damaged or belongs to something else than what is `wanted`."""
+    try:
+        found, record = parse_record(file.read_bytes().decode("utf-8"))
+    except (OSError, ValueError) as error:
         raise InputError(
-            f"{file} cannot be read ({reason}); delete it, or start anew with --overwrite"
+            f"{file} cannot be read ({error}); delete it, or start anew with --overwrite"
         ) from error
-    found, record = content["fingerprint"], from_json(content["record"])
     # One folder, one grid: records that are not asked for now must agree in what all have in common.
     expected = wanted.get(file.stem)
     parts = kind.common if expected is None else kind.parts

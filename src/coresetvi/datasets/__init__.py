@@ -13,7 +13,7 @@ from .files import REGRESSIONS, SOURCES, Pair, Source
 from .images import mnist
 from .regressions import uci
 from .synthetic import four_class, halfmoon, synthetic_lr
-from .tables import adult, nslkdd, phishing
+from .tables import adult, nslkdd, phishing, webspam
 
 __all__ = [
     "SOURCES",
@@ -29,9 +29,10 @@ __all__ = [
     "phishing",
     "synthetic_lr",
     "uci",
+    "webspam",
 ]
 
-_ALL: tuple[Any, ...] = (halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, mnist)
+_ALL: tuple[Any, ...] = (halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, webspam, mnist)
 _LOADERS: dict[str, Callable[..., Pair]] = {
     **{loader.__name__: loader for loader in _ALL},
     **{f"uci_{name}": functools.partial(uci, name) for name in REGRESSIONS},

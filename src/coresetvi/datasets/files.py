@@ -45,6 +45,7 @@ REGRESSIONS = (
 SOURCES = {
     "phishing_large.npz": Source("UCI Phishing Websites, as prepared for bayesian-coresets"),
     "nslkdd.npz": Source("NSL-KDD network intrusion, University of New Brunswick"),
+    "webspam_wc_normalized_unigram.svm": Source("Webb spam corpus, unigrams, as LIBSVM has it"),
     "adult.data": Source(
         "UCI Adult, CC BY 4.0",
         _ADULT + "adult.data",

@@ -1,25 +1,34 @@
 """An experiment is data: a TOML file that says which methods run on which problems, and what the paper found.
 
-    title, metric, sizes, keys, budget (minutes a fit), num_samples (draws to score with), fresh_steps (of a
-                   posterior that is trained anew)
+    title, sizes, keys, budget (minutes a fit), num_samples (draws to score with), fresh_steps (of a posterior
+                   that is trained anew), num_steps (of a fit, in the place of the budget)
+    measure        what a cell is: one of `measures.MEASURES`; `detail` are settings of it
+    says           what the paper says with it, and whether that holds here
+    metric         the score of the table; `reference` is the method that gaps are measured from
+    views          pictures, from `views.VIEWS`; `metrics` are the scores that lines are drawn of, `drawing`
+                   settings of the pictures
+    like           another experiment, of which this one is a view: it has the same cells, and what is not
+                   said here is as there; `only` are those of its methods that matter
     [[problems]]   id, dataset = {name, options of the loader}, model = {type, its fields}, transfer (a
-                   model of flat rows)
+                   model of flat rows), optional (true: left out where its file is missing), position (on the
+                   axis of a picture, where problems are in a row),
+                   paper = {group = options}: the paper's settings for groups of methods
     [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), sizes,
-                   retrain (false: what it fitted is a fresh posterior already), transfer (sizes), automatic
-                   (true: it stops by itself, if need be before the budget is used up), fresh_steps
-    paper          lines [problem, metric, name of the method, size or "all", mean, standard error]
-    [quick]        what else to use for a miniature: sizes, keys, num_steps, num_test, num_samples, dataset
+                   driver (fit, prune or continual) and stages (its sizes before the last one), retrain
+                   (false: what it fitted is a fresh posterior already), transfer (sizes), automatic (true: it
+                   stops by itself, if need be before the budget is used up), fresh_steps, budget, num_steps,
+                   paper (the group that it belongs to)
+    paper          a table of paper.csv, or lines [problem, metric, name of the method, size or "all", mean,
+                   standard error]
+    [quick]        what else to use for a miniature: sizes, keys, num_steps, num_test, num_samples, dataset,
+                   detail, stages, and which problems
 
 A table with a `type` becomes the registered class of that name, a list a tuple.
 """
 
 import dataclasses
 import inspect
-import re
-import tomllib
 from collections.abc import Callable, Sequence
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import coresetvi as cvi
@@ -27,10 +36,10 @@ import coresetvi as cvi
 from .. import constructions
 from ..constructions import Construction
 from ..errors import InputError
-from .objects import build, frozen, make
+from .objects import build
 
-ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 ALL = "all"  # in the place of a size, for methods that take all rows
+OURS, PAPER = "ours", "paper"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +50,9 @@ class Problem:
     dataset: dict[str, Any]
     model: dict[str, Any]
     transfer: dict[str, Any] | None = None
+    position: int | float | None = None
+    optional: bool = False
+    paper: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def load(self) -> tuple[cvi.Dataset, cvi.Dataset]:
         """The rows to fit and the rows to score on."""
@@ -56,10 +68,15 @@ class Method:
     construction: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
     sizes: tuple[int, ...] | None = None
+    driver: str = "fit"
+    stages: tuple[int, ...] = ()
     retrain: bool = True
     transfer: tuple[int, ...] = ()
     automatic: bool = False
     fresh_steps: int | None = None
+    budget: float | None = None
+    num_steps: int | None = None
+    paper: str | None = None
 
     @property
     def maker(self) -> Callable[..., Construction]:
@@ -76,9 +93,9 @@ class Method:
         """Whether it is told a number of points, or takes all rows."""
         return "size" in inspect.signature(self.maker).parameters
 
-    def build(self, size: int | None) -> Construction:
-        """Its construction with that many points."""
-        options = build(self.options, f"method {self.id!r}")
+    def build(self, size: int | None, more: dict[str, Any] | None = None) -> Construction:
+        """Its construction with that many points, and with `more` options that its own do not speak of."""
+        options = build((more or {}) | self.options, f"method {self.id!r}")
         try:
             return self.maker(**({"size": size} if self.sized else {}), **options)
         except (TypeError, InputError) as error:
@@ -115,7 +132,16 @@ class Experiment:
     title: str
     problems: tuple[Problem, ...]
     methods: tuple[Method, ...]
+    measure: str = "fresh"
+    detail: dict[str, Any] = dataclasses.field(default_factory=dict)
     metric: str = "accuracy"
+    metrics: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
+    drawing: dict[str, Any] = dataclasses.field(default_factory=dict)
+    reference: str | None = None
+    like: str | None = None
+    settings: str = OURS
+    says: str = ""
     sizes: tuple[int, ...] = ()
     keys: int = 3
     budget: float = 10.0
@@ -123,22 +149,54 @@ class Experiment:
     fresh_steps: int | None = None
     num_steps: int | None = None
     num_test: int | None = None
-    paper: tuple[tuple[Any, ...], ...] = ()
+    paper: Any = ()
     quick: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def folder(self) -> str:
+        """The name of the cells: those of a view are the cells of what it shows."""
+        return self.like or self.name
+
+    def renamed(self, suffix: str, **changes: Any) -> "Experiment":
+        """The experiment with changes that make other cells of it."""
+        like = None if self.like is None else f"{self.like}-{suffix}"
+        return dataclasses.replace(self, name=f"{self.name}-{suffix}", like=like, **changes)
+
+    def with_settings(self, settings: str) -> "Experiment":
+        """The same cells with the hyper-parameters of the paper, or with ours."""
+        if settings not in (OURS, PAPER):
+            raise InputError(f"--settings is {settings!r}; choose {OURS} or {PAPER}")
+        if settings == self.settings:
+            return self
+        if not any(problem.paper for problem in self.problems):
+            raise InputError(f"{self.name} has no settings of the paper's; leave --settings out")
+        title = f"{self.title}, the paper's hyper-parameters"
+        return self.renamed(settings, settings=settings, title=title)
 
     def miniature(self) -> "Experiment":
         """The same experiment made small by its table [quick], every method with the same sizes."""
         changes = dict(self.quick)
-        dataset = changes.pop("dataset", {})
-        problems = tuple(dataclasses.replace(one, dataset=one.dataset | dataset) for one in self.problems)
+        dataset, stages = changes.pop("dataset", {}), changes.pop("stages", None)
+        wanted = changes.pop("problems", [problem.id for problem in self.problems])
+        changes["problems"] = tuple(
+            dataclasses.replace(one, dataset=one.dataset | dataset)
+            for one in self.problems
+            if one.id in wanted
+        )
         sizes = changes.get("sizes", self.sizes)
-        methods = tuple(
-            dataclasses.replace(one, sizes=None, transfer=sizes if one.transfer else ())
+        changes["methods"] = tuple(
+            dataclasses.replace(
+                one,
+                sizes=None,
+                num_steps=None,
+                transfer=sizes if one.transfer else (),
+                stages=one.stages if stages is None or not one.stages else stages,
+            )
             for one in self.methods
         )
-        changes |= {"name": f"{self.name}-quick", "problems": problems, "methods": methods}
-        changes["title"] = f"{self.title} (a miniature, not comparable with the paper)"
-        return dataclasses.replace(self, **changes)
+        changes["detail"] = self.detail | changes.get("detail", {})
+        title = f"{self.title} (a miniature, not comparable with the paper)"
+        return self.renamed("quick", title=title, **changes)
 
     def select(
         self,
@@ -163,6 +221,8 @@ class Experiment:
         if sizes is not None:
             # A method that the paper has at M = 100 only can be asked for at any size.
             chosen = tuple(dataclasses.replace(one, sizes=None) for one in chosen)
+        if budget is not None:
+            chosen = tuple(dataclasses.replace(one, budget=None) for one in chosen)
         return dataclasses.replace(
             self,
             methods=chosen,
@@ -187,6 +247,31 @@ class Experiment:
             return [None]
         return self.sizes if method.sizes is None else method.sizes
 
+    def construction(self, cell: Cell) -> Construction:
+        """The construction of a cell, with the settings that were chosen."""
+        group = dict(self.paper_group(cell))
+        group.pop("num_steps", None)
+        method = self.method(cell.method)
+        return method.build(method.stages[0] if method.stages else cell.size, group)
+
+    def steps_of(self, cell: Cell) -> int | None:
+        """How many steps a fit of the cell takes; None where something else ends it."""
+        if self.num_steps is not None:
+            return self.num_steps
+        return self.paper_group(cell).get("num_steps", self.method(cell.method).num_steps)
+
+    def paper_group(self, cell: Cell) -> dict[str, Any]:
+        """Options by which the paper's settings for a cell differ from ours."""
+        group = self.method(cell.method).paper
+        if self.settings == OURS or group is None:
+            return {}
+        return self.problem(cell.problem).paper.get(group, {})
+
+    def budget_of(self, method: str) -> float:
+        """Minutes that a fit of this method may take, where no number of steps bounds it."""
+        own = self.method(method).budget
+        return self.budget if own is None else own
+
     def problem(self, name: str) -> Problem:
         """The problem of that id."""
         return next(one for one in self.problems if one.id == name)
@@ -194,50 +279,3 @@ class Experiment:
     def method(self, name: str) -> Method:
         """The method of that id."""
         return next(one for one in self.methods if one.id == name)
-
-
-def experiment_names() -> list[str]:
-    """The experiments that come with the package.
-
-    >>> "table3" in experiment_names()
-    True
-    """
-    files = resources.files("coresetvi.reproduction").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
-
-
-def read_experiment(name: str) -> Experiment:
-    """The experiment of that name, or in the TOML file of that name.
-
-    >>> read_experiment("table3").problems[0].id
-    'mnist'
-    """
-    if name.endswith(".toml"):
-        source, short = Path(name), Path(name).stem
-    elif name in experiment_names():
-        source, short = resources.files("coresetvi.reproduction") / f"{name}.toml", name
-    else:
-        listed = ", ".join(experiment_names())
-        raise InputError(f"there is no experiment {name!r}; choose {listed}, or a file that ends in .toml")
-    try:
-        table = tomllib.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{source} cannot be read ({error}); check the file") from error
-    return parse(short.lower(), frozen(table))
-
-
-def parse(name: str, table: dict[str, Any]) -> Experiment:
-    """The experiment that a table describes, refused if a part of it is missing, unknown or wrong."""
-    parts = {"name": name, **table}
-    for field, kind in (("problems", Problem), ("methods", Method)):
-        found = parts.get(field)
-        if not found or not all(isinstance(one, dict) for one in found):
-            raise InputError(f"{name} has no [[{field}]]; add one")
-        parts[field] = tuple(make(kind, one, f"{field[:-1]} {one.get('id')!r} of {name}") for one in found)
-        names = [one.id for one in parts[field]]
-        for one in [name, *names]:
-            if not ID.fullmatch(str(one)):
-                raise InputError(f"{name} has the id {one!r}; write it with a-z, 0-9 and single dashes")
-        if repeated := next((one for one in names if names.count(one) > 1), None):
-            raise InputError(f"{name} has the id {repeated!r} twice in [[{field}]]; rename one")
-    return make(Experiment, parts, name)

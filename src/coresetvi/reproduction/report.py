@@ -1,17 +1,14 @@
-"""The table of an experiment beside the paper's (Markdown, CSV) and its pictures, from records alone."""
+"""The table of an experiment beside the paper's (Markdown, CSV), from records alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import coresetvi as cvi
-
-from .. import image_plots, plots, records, tables
+from .. import records, tables
 from ..compare import mean_and_error, with_error
 from .experiment import ALL, Cell, Experiment
-from .run import FITS
+from .views import draw_views
 
-IMAGES = "images"
 # Scores, what to call them, and their digits; papers give accuracies in percent.
 SCORES = {
     "accuracy": ("accuracy", ".2f"),
@@ -19,11 +16,14 @@ SCORES = {
     "nll": ("NLL", ".3f"),
     "ece": ("ECE", ".3f"),
     "brier": ("Brier", ".3f"),
+    "kl": ("KL", ".3g"),
+    "ess_10": ("ESS of 10", ".2f"),
+    "ess_1000": ("ESS of 1,000", ".2f"),
+    "khat": ("k-hat", ".2f"),
 }
 PERCENT = ("accuracy",)
 PROTOCOLS = ("fresh", "warm", "transfer")
 UNKNOWN = mean_and_error([])
-ROW_AXES = (2, 3)  # of an image: height, width and perhaps colours
 
 
 def summarise(experiment: Experiment, found: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -46,15 +46,34 @@ def summarise(experiment: Experiment, found: Iterable[Mapping[str, Any]]) -> lis
                 row |= {protocol: averages(done, protocol) for protocol in PROTOCOLS}
                 row["minutes"] = mean_and_error([record["total_seconds"] / 60.0 for record in done])
                 rows.append(row | {"paper": paper_number(experiment, problem.id, method.name, size)})
+    for row in rows:
+        row |= {"gap": gap(experiment, rows, row, "fresh"), "paper_gap": gap(experiment, rows, row, "paper")}
     return rows
+
+
+def gap(
+    experiment: Experiment, rows: Sequence[Mapping[str, Any]], row: Mapping[str, Any], source: str
+) -> float | None:
+    """How far the metric is from that of the reference on the same problem, ours or the paper's."""
+
+    def mean(row: Mapping[str, Any]) -> float | None:
+        return (row["paper"] if source == "paper" else row["fresh"].get(experiment.metric, UNKNOWN))["mean"]
+
+    base = [one for one in rows if (one["problem"], one["id"]) == (row["problem"], experiment.reference)]
+    here, there = mean(row), mean(base[0]) if base else None
+    if row["id"] == experiment.reference or here is None or there is None:
+        return None
+    return here - there
 
 
 def averages(group: Sequence[Mapping[str, Any]], protocol: str) -> dict[str, dict[str, float | None]]:
     """Mean and standard error of every score that the records have for this protocol."""
-    known = [record[protocol] for record in group if record[protocol] is not None]
+    known = [record[protocol] for record in group if record.get(protocol) is not None]
     names = [name for name in SCORES if any(name in scores for scores in known)]
     return {
-        name: mean_and_error([scores[name] * (100.0 if name in PERCENT else 1.0) for scores in known])
+        name: mean_and_error(
+            [scores[name] * (100.0 if name in PERCENT else 1.0) for scores in known if name in scores]
+        )
         for name in names
     }
 
@@ -76,12 +95,15 @@ def table_lines(
     """The table for people, as header and lines of text."""
     metric = experiment.metric
     others = [name for name in SCORES if name != metric and any(name in row["fresh"] for row in rows)]
-    transfers = any(row["transfer"] for row in rows)
+    transfers, warm = any(row["transfer"] for row in rows), any(row["warm"] for row in rows)
+    gaps, papers = any(row["gap"] is not None for row in rows), bool(experiment.paper)
     label, digits = SCORES[metric]
     unit = " %" if metric in PERCENT else ""
     header = [
         *(["problem"] if len(experiment.problems) > 1 else []),
-        *("method", "M", "keys", f"{label}{unit}", f"paper{unit}", f"warm{unit}"),
+        *("method", "M", "keys", f"{label}{unit}", *([f"paper{unit}"] if papers else [])),
+        *(["gap", *(["paper's gap"] if papers else [])] if gaps else []),
+        *([f"warm{unit}"] if warm else []),
         *([f"other model{unit}"] if transfers else []),
         *(SCORES[name][0] for name in others),
         "minutes",
@@ -95,14 +117,25 @@ def table_lines(
                 *(row["method"], ALL if row["size"] is None else f"{row['size']:,}"),
                 f"{row['keys']}{failed}",
                 with_error(row["fresh"].get(metric, UNKNOWN), digits),
-                with_error(row["paper"], digits),
-                with_error(row["warm"].get(metric, UNKNOWN), digits),
+                *([with_error(row["paper"], digits)] if papers else []),
+                *([signed(row["gap"], digits)] if gaps else []),
+                *([signed(row["paper_gap"], digits)] if gaps and papers else []),
+                *([with_error(row["warm"].get(metric, UNKNOWN), digits)] if warm else []),
                 *([with_error(row["transfer"].get(metric, UNKNOWN), digits)] if transfers else []),
                 *(with_error(row["fresh"].get(name, UNKNOWN), SCORES[name][1]) for name in others),
                 with_error({**row["minutes"], "standard_error": None}, ".1f"),
             ]
         )
     return header, lines
+
+
+def signed(value: float | None, digits: str) -> str:
+    """A difference with its sign; a dash for what is unknown.
+
+    >>> signed(0.5, ".2f"), signed(None, ".2f")
+    ('+0.50', '-')
+    """
+    return "-" if value is None else f"{value:+{digits}}"
 
 
 def markdown(experiment: Experiment, rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
@@ -118,11 +151,15 @@ def markdown(experiment: Experiment, rows: Sequence[Mapping[str, Any]], notes: S
 def explanation(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the columns of the table mean, in a few lines."""
     label = SCORES[experiment.metric][0]
-    found = [
-        f"{label} is that of a posterior trained anew on the coreset alone, warm that of the posterior which",
-        "the construction ended with; the other scores are those of the former. Mean ± standard error over",
-        f"keys; {experiment.num_samples} draws, not importance-corrected; minutes are those of a whole cell.",
-    ]
+    found = [f"Mean ± standard error over keys; {experiment.num_samples} draws to score with."]
+    if any(row["warm"] for row in rows):
+        found += [
+            f"{label} is that of a posterior trained anew on the coreset alone, warm that of the posterior",
+            "which the construction ended with; the other scores are those of the former.",
+        ]
+    if any(row["gap"] is not None for row in rows):
+        found.append(f"A gap is {label} minus that of {experiment.method(experiment.reference or '').name}.")
+    found.append("Minutes are those of a whole cell.")
     if any(row["transfer"] for row in rows):
         found.append("The other model was trained on the same coreset, which was not made for it.")
     return found
@@ -137,6 +174,7 @@ def flat_columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         for name in (name for name in SCORES if any(name in row[protocol] for row in rows)):
             for part in ("mean", "standard_error"):
                 columns[f"{protocol}_{name}_{part}"] = [row[protocol].get(name, {}).get(part) for row in rows]
+    columns |= {name: [row[name] for row in rows] for name in ("gap", "paper_gap")}
     for name in ("paper", "minutes"):
         for part in ("mean", "standard_error"):
             columns[f"{name}_{part}"] = [row[name][part] for row in rows]
@@ -166,46 +204,5 @@ def write_report(
         places |= {"table": out / f"{name}.md", "csv": out / f"{name}.csv"}
         records.replace_file(places["table"], markdown(experiment, rows, record_notes(found)))
         tables.write_table(places["csv"], flat_columns(rows), overwrite=True)
-        if any(row["fresh"] for row in rows):
-            places["picture"] = out / f"{name}.png"
-            plots.save_figure(picture(experiment, rows), places["picture"])
-        if write_images(found, out):
-            places["images"] = out / IMAGES
+        places |= draw_views(experiment, rows, found, out)
     return rows, {name: str(place) for name, place in places.items()}
-
-
-def picture(experiment: Experiment, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """The metric against size for the first problem, ours beside the paper's."""
-    metric, problem = experiment.metric, experiment.problems[0].id
-    drawn = [row for row in rows if row["problem"] == problem and metric in row["fresh"]]
-    ours = [{**row, "value": row["fresh"][metric]} for row in drawn]
-    paper = [
-        {
-            "method": method,
-            "size": None if size == ALL else size,
-            "value": {"mean": mean, "standard_error": error},
-        }
-        for one, name, method, size, mean, error in experiment.paper
-        if (one, name) == (problem, metric)
-    ]
-    label = SCORES[metric][0] + (" (%)" if metric in PERCENT else "")
-    return image_plots.draw_accuracy(ours, paper=paper, label=label, title=experiment.title)
-
-
-def write_images(found: Sequence[Mapping[str, Any]], out: Path) -> int:
-    """Pictures of the coresets of images of the first key that are not there yet; how many there are."""
-    first: dict[tuple[Any, ...], Mapping[str, Any]] = {}
-    for record in sorted(found, key=lambda record: record["key"]):
-        if len(record.get("row_shape", ())) in ROW_AXES and record["size"] is not None:
-            first.setdefault((record["problem"], record["method"], record["size"]), record)
-    count = 0
-    for record in first.values():
-        cell = Cell(*(record[name] for name in ("problem", "method", "size", "key")))
-        file, place = out / IMAGES / f"{cell.name}.png", out / FITS / cell.name
-        if not place.is_dir():  # a record whose fit was deleted is a record all the same
-            continue
-        if not file.exists() or file.stat().st_mtime < place.stat().st_mtime:
-            fit = cvi.load(place)
-            plots.save_figure(image_plots.draw_images(fit, title=str(cell)), file)
-        count += 1
-    return count

@@ -1,0 +1,152 @@
+"""The page of all tables and figures beside the paper's, from records that are packed into one file each."""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .. import records
+from ..compare import with_error
+from ..errors import InputError
+from .differences import sentences
+from .experiment import PAPER, Experiment
+from .reading import experiment_names, read_experiment
+from .report import PERCENT, SCORES, UNKNOWN, signed, summarise
+from .views import IMAGES, draw_views
+
+PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"
+HEAD = """# The paper again
+
+Every table and figure of the paper, made by one command each and from records alone. *Ours* are the defaults
+of this library; the *paper's settings* are its hyper-parameters (Tables 4 and 5) in our code, as far as they
+carry over: rates are in our units, r starts where the last outer step left it, and the number of outer steps
+is ours.
+
+    coresetvi reproduce all --out results                     # hours; what is finished is not run again
+    coresetvi reproduce all --settings paper --out results
+    python -m benchmarks.page results                         # packs the records and writes this page
+
+`coresetvi reproduce all --quick` runs a miniature of each. The records are in `docs/records`, one line a
+cell: configuration, version, seed, scores, times and the load of the machine."""
+
+
+def pack(results: Path, docs: Path) -> list[Path]:
+    """The records of every experiment in one file each, a line a record; the files that were written.
+
+    `results` is what `coresetvi reproduce all --out` has made, with our settings and with the paper's.
+    """
+    if not results.is_dir():
+        raise InputError(f"{results} is no folder; name what `coresetvi reproduce` wrote")
+    for image in results.glob(f"*/{IMAGES}/*.png"):
+        (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(image, docs / FIGURES / image.name)
+    written = []
+    for folder in sorted(results.glob("*/records")):
+        texts = [file.read_text("utf-8") for file in records.record_files(folder.parent)]
+        lines = [json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True) for text in texts]
+        place = docs / PACKS / f"{folder.parent.name}.jsonl"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        records.replace_file(place, "\n".join(lines) + "\n")
+        written.append(place)
+    return written
+
+
+def unpack(place: Path) -> list[dict[str, Any]]:
+    """The records of a pack."""
+    try:
+        return [records.parse_record(line)[1] for line in place.read_text("utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place} cannot be read ({error}); pack the records anew") from error
+
+
+def write_page(docs: Path) -> Path:
+    """Write the page and its figures."""
+    parts = [HEAD]
+    for name in sorted(experiment_names(), key=reading_order):
+        experiment = read_experiment(name)
+        packs = {
+            settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}.jsonl"
+            for settings in ("ours", PAPER)
+        }
+        found = {settings: unpack(place) for settings, place in packs.items() if place.is_file()}
+        if found:
+            parts.append(section(experiment, found, docs))
+    place = docs / PAGE
+    records.replace_file(place, "\n\n".join(parts) + "\n")
+    return place
+
+
+def reading_order(name: str) -> tuple[bool, list[Any]]:
+    """Tables first, then figures, each in the order of their numbers.
+
+    >>> sorted(["fig-ess", "table2", "fig1", "table1"], key=reading_order)
+    ['table1', 'table2', 'fig1', 'fig-ess']
+    """
+    number = re.fullmatch(r"(?:table|fig)(\d+)", name)
+    return not name.startswith("table"), [0, int(number[1])] if number else [1, name]
+
+
+def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Path) -> str:
+    """One table or figure."""
+    text = [f"## {experiment.name}: {experiment.title}", f"`coresetvi reproduce {experiment.name}`"]
+    if experiment.says:
+        text.append(experiment.says.strip())
+    rows = {settings: summarise(experiment, some) for settings, some in found.items()}
+    if "ours" in found:
+        drawn = draw_views(experiment, rows["ours"], found["ours"], docs / FIGURES)
+        pictures = [place for kind, place in drawn.items() if kind in ("picture", "animation")]
+        text += [f"![{experiment.title}]({place.relative_to(docs).as_posix()})" for place in pictures]
+    if experiment.paper or PAPER in rows:
+        text.append("\n".join(beside(experiment, rows)))
+        if told := sentences(experiment, rows):
+            text.append("\n".join(f"- {sentence}" for sentence in told))
+    text.append(cost(found))
+    return "\n\n".join(text)
+
+
+def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """A Markdown table: the paper, the paper's settings in our code, our defaults, and the gap of each."""
+    metric = experiment.metric
+    label, digits = SCORES[metric]
+    unit = ", %" if metric in PERCENT else ""
+    places: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for settings, some in rows.items():
+        for row in some:
+            places.setdefault((row["problem"], row["method"], row["size"]), {})[settings] = row
+    columns = ["paper", *(["paper's settings"] if PAPER in rows else []), "ours"]
+    header = [
+        "problem",
+        "method",
+        "M",
+        *(f"{one}{unit}" for one in columns),
+        *(f"gap, {one}" for one in columns),
+    ]
+    lines = [f"Held-out {label}, mean ± standard error over keys; a gap is that minus full-data VI's.", ""]
+    lines += [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header))]
+    for (problem, method, size), some in places.items():
+        known = next(iter(some.values()))
+        numbers, gaps = [with_error(known["paper"], digits)], [signed(known["paper_gap"], digits)]
+        for settings in ([PAPER] if PAPER in rows else []) + ["ours"]:
+            row = some.get(settings)
+            numbers.append(with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, digits))
+            gaps.append(signed(row["gap"] if row else None, digits))
+        cells = [problem, method.replace("*", "\\*"), "all" if size is None else str(size), *numbers, *gaps]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """How many cells there were, and how long they took."""
+    told = []
+    for settings, some in found.items():
+        minutes = sum(record["total_seconds"] for record in some) / 60.0
+        keys = len({record["key"] for record in some})
+        failed = sum(record["result"] == "failed" for record in some)
+        words = (
+            f"{len(some)} cells with {'our settings' if settings != PAPER else 'the settings of the paper'}"
+        )
+        words += f", {keys} key{'' if keys == 1 else 's'}, {minutes:.0f} minutes in all"
+        told.append(words + (f", {failed} failed" if failed else ""))
+    return "*" + "; ".join(told) + ".*"
