@@ -21,7 +21,7 @@ demo: $(VENV)/.ready-all  ## run the demonstration; its output goes to out/demo
 	$(VENV)/bin/coresetvi demo --out out/demo $(ARGS)
 
 test: $(VENV)/.ready-test  ## run the tests
-	$(VENV)/bin/python -m pytest -n 2 $(ARGS)
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/.ready-dev  ## check style, formatting and types
 	$(VENV)/bin/ruff check .

@@ -21,7 +21,7 @@
     paper          a table of paper.csv, or lines [problem, metric, name of the method, size or "all", mean,
                    standard error]
     [quick]        what else to use for a miniature: sizes, keys, num_steps, num_test, num_samples, dataset,
-                   detail, stages, and which problems
+                   detail, stages, and which problems and methods
 
 A table with a `type` becomes the registered class of that name, a list a tuple.
 """
@@ -178,6 +178,7 @@ class Experiment:
         changes = dict(self.quick)
         dataset, stages = changes.pop("dataset", {}), changes.pop("stages", None)
         wanted = changes.pop("problems", [problem.id for problem in self.problems])
+        methods = changes.pop("methods", [method.id for method in self.methods])
         changes["problems"] = tuple(
             dataclasses.replace(one, dataset=one.dataset | dataset)
             for one in self.problems
@@ -193,6 +194,7 @@ class Experiment:
                 stages=one.stages if stages is None or not one.stages else stages,
             )
             for one in self.methods
+            if one.id in methods
         )
         changes["detail"] = self.detail | changes.get("detail", {})
         title = f"{self.title} (a miniature, not comparable with the paper)"
