@@ -184,7 +184,13 @@ WHOLE_DATA = {name: row for name, row in PLAIN.items() if not hasattr(row, "size
 
 # Parts
 
-FAMILIES = {"mean field": MeanField(), "full rank": FullRank(), "low rank": LowRank(1), "point": Point()}
+FAMILIES = {
+    "mean field": MeanField(),
+    "narrow": MeanField(0.5, 0.1),
+    "full rank": FullRank(),
+    "low rank": LowRank(1),
+    "point": Point(),
+}
 
 
 class MapCase(NamedTuple):

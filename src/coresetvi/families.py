@@ -96,6 +96,10 @@ class Family(eqx.Module):
     def moments(self, psi: Psi) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance of theta."""
 
+    def start(self, mean: Float[Array, " d"], scale: Float[Array, " d"]) -> Psi:
+        """The member that a fit begins with, where `scale` are the standard deviations to be expected."""
+        return self.init(mean, scale)
+
     def noise_dim(self, dim: int) -> int:
         """How many standard normal numbers make one draw of a `dim`-dimensional theta."""
         return dim
@@ -136,12 +140,19 @@ class MeanField(Family):
 
     `spread_pace` is how fast scales move compared with means. Means of a network lie many posterior standard
     deviations away from where they start and want large steps; scales that took those would run away.
+    `start_width` is what part of the expected deviations r starts with; steps of the means stay as long as if
+    it were 1. Noise of one deviation in every one of d parameters costs d / 2 nats: in a large network that
+    drowns what a few steps can learn.
     """
 
     spread_pace: float = 1.0
+    start_width: float = 1.0
 
     def __check_init__(self):
-        positive(self, "spread_pace")
+        positive(self, "spread_pace", "start_width")
+
+    def start(self, mean, scale):
+        return self.init(mean, self.start_width * scale)
 
     def init(self, mean, scale):
         return {"mean": jnp.asarray(mean), "log_scale": jnp.log(scale)}
@@ -156,13 +167,14 @@ class MeanField(Family):
 
     def move(self, psi, tangent):
         return {
-            "mean": psi["mean"] + jnp.exp(psi["log_scale"]) * tangent["mean"],
+            "mean": psi["mean"] + jnp.exp(psi["log_scale"]) / self.start_width * tangent["mean"],
             "log_scale": psi["log_scale"] + self.spread_pace * tangent["log_scale"],
         }
 
     def with_curvature(self, psi, product):
         scale, proper = diagonal_scale(psi["mean"], product)
-        return {"mean": psi["mean"], "log_scale": psi["log_scale"] + jnp.log(scale)}, proper
+        log_scale = psi["log_scale"] + jnp.log(scale / self.start_width)
+        return {"mean": psi["mean"], "log_scale": log_scale}, proper
 
     def moments(self, psi):
         return psi["mean"], jnp.diag(jnp.exp(2.0 * psi["log_scale"]))

@@ -34,7 +34,7 @@ def start_family(family: Family, model: Model, data: Dataset, key: PRNGKeyArray)
     else:
         curvature = estimated_curvature(model, theta, data, key) + prior_curvature
     scale = jnp.minimum(scale, 1.0 / jnp.sqrt(jnp.maximum(curvature, 1e-12)))
-    return family.init(theta, scale)
+    return family.start(theta, scale)
 
 
 def diagonal_curvature(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, " d"]:

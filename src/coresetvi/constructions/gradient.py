@@ -40,11 +40,14 @@ MIN_EFFECTIVE_DRAWS = 4.0
 WHOLE_DATA_WORK = 2_500_000_000
 MINIBATCH_ROWS = 8_192
 # How r is found on the coreset: as a rule, and where a row is a lot of work (see `effort.py`). Then steps are
-# few, one draw each, and r begins anew every so often, for the points are to suit networks of any age.
+# few and long, one draw each, from a fresh start: the points are to suit any network, and gradients through a
+# part of its training mislead.
 LIGHT_INNER = Unrolled(num_steps=30, learning_rate=0.05)
-HEAVY_INNER = Unrolled(num_steps=10, learning_rate=0.3, num_samples=1, restart_every=50)
-# Draws and rows of the outer problem, the coreset's learning rate and the pace of r's scales in that case.
-HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE, HEAVY_PACE = 2, 256, 0.01, 0.1
+HEAVY_INNER = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
+# Draws and rows of the outer problem and the coreset's learning rate in that case.
+HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE = 2, 256, 0.01
+# How fast r's scales move then, compared with its means, and how wide it starts.
+HEAVY_PACE, HEAVY_WIDTH = 0.1, 0.03
 
 
 class CoresetProblem(Problem):
@@ -162,7 +165,7 @@ class BBPSVI(Construction):
             raise InputError("Joint() needs optimizer=Adam(), which moves r together with the coreset.")
         # A full covariance learned from few noisy draws, as Adam's are, is worse than a diagonal one.
         small = model.dim <= SMALL_MODEL and natural
-        diagonal = MeanField(HEAVY_PACE) if heavy else MeanField()
+        diagonal = MeanField(HEAVY_PACE, HEAVY_WIDTH) if heavy else MeanField()
         objective = self.objective
         if objective.num_samples is None:
             draws = max(128, 4 * model.dim) if natural else HEAVY_DRAWS if heavy else 10
