@@ -40,8 +40,7 @@ MIN_EFFECTIVE_DRAWS = 4.0
 WHOLE_DATA_WORK = 2_500_000_000
 MINIBATCH_ROWS = 8_192
 # How r is found on the coreset: as a rule, and where a row is a lot of work (see `effort.py`). Then steps are
-# few and long, one draw each, from a fresh start: the points are to suit any network, and gradients through a
-# part of its training mislead.
+# few and long, one draw each, from a fresh start: the points are to suit any network.
 LIGHT_INNER = Unrolled(num_steps=30, learning_rate=0.05)
 HEAVY_INNER = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
 # Draws and rows of the outer problem and the coreset's learning rate in that case.

@@ -4,14 +4,12 @@ from typing import Any
 
 from ..errors import InputError
 from ..families import Point
-from ..inner import Inner, Laplace, Unrolled
+from ..inner import Inner, Laplace
 from ..objectives import UniformElbo
 from ..weights import Fixed
-from .gradient import BBPSVI, names_of
+from .gradient import BBPSVI, HEAVY_INNER, names_of
 
 REAL_POINTS = frozenset({"weights", "total"})
-# Twenty steps have to lead from any start to a trained network, so they are long ones.
-DISTILLATION = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
 
 
 def BBSparseVI(size: int, *, learn: Any = None, **options: Any) -> BBPSVI:
@@ -77,7 +75,7 @@ def DatasetDistillation(
         learn={"x"} if learn is None else learn,
         weights=Fixed(),
         objective=UniformElbo(1),
-        inner=DISTILLATION if inner is None else inner,
+        inner=HEAVY_INNER if inner is None else inner,
         **options,
     )
 

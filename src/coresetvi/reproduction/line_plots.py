@@ -97,8 +97,7 @@ def finish(axes: "Axes", metric: str, drawn: list[dict[str, Any]]) -> None:
 def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
     """The curve of every record: keys of a method look alike, the first one is the strongest."""
     names = {one.id: one.name for one in experiment.methods}
-    shown = [{"method": names[record["method"]], "size": 1, **record} for record in found]
-    styles = line_styles([{**one, "method": names[one["method"]], "size": 1} for one in shown])
+    styles = line_styles([{"method": names[record["method"]], "size": 1} for record in found])
     problems = [one.id for one in experiment.problems if any(r["problem"] == one.id for r in found)]
     figure = plots._figure(4.6 * len(problems) + 2.4, 4.0)
     handles: dict[str, Any] = {}
@@ -110,8 +109,6 @@ def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
             y = np.asarray(record["curve"]["y"], float) * drawing.get("factor", 1.0)
             (line,) = axes.plot(record["curve"]["x"], y, **style)
             handles.setdefault(names[record["method"]], line)
-        if "low" in drawing:
-            axes.set_ylim(bottom=drawing["low"])
         axes.set_xscale(drawing.get("x_scale", "linear"))
         axes.set_yscale(drawing.get("y_scale", "linear"))
         axes.set_title(name, fontsize=11)

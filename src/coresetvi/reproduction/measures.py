@@ -27,6 +27,7 @@ from .planes import plane
 FRESH, TRANSFER = 1, 2
 FEW_DRAWS, MANY_DRAWS = 10, 1000
 MOST_POINTS = 200  # of a curve in a record
+PACE = 1.15  # from one score to the next, in seconds
 
 
 def fresh(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
@@ -111,12 +112,11 @@ def times(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
     """The score of the table against seconds of steps, without compilation and without the scoring."""
     experiment, test = grid.experiment, grid.problem(cell.problem).test
     seen: list[tuple[float, float]] = []
-    pace = float(experiment.detail.get("pace", 1.15))
 
     def watch(steps: int, look: Callable[[], cvi.Fit]) -> None:
         fit = look()
         seconds = fit.seconds["run"]
-        if steps and (not seen or seconds > pace * seen[-1][0]):  # evenly on a logarithmic axis
+        if steps and (not seen or seconds > PACE * seen[-1][0]):  # evenly on a logarithmic axis
             found = fit.evaluate(test, num_samples=experiment.num_samples)
             seen.append((seconds, found[experiment.metric]))
 

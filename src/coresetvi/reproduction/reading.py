@@ -73,7 +73,7 @@ def paper_lines(table: str) -> tuple[tuple[Any, ...], ...]:
             *(float(line[name]) for name in ("mean", "standard_error")),
         )
         for line in csv.DictReader(text.splitlines())
-        if line["table"] in table.split("+")
+        if line["table"] == table
     )
 
 
