@@ -263,3 +263,18 @@ def test_noise_is_standard_normal_over_keys(num_samples):
 def test_different_keys_give_different_noise():
     one, other = (noise_of(jax.random.key(seed), 14, 3) for seed in (0, 1))
     assert np.abs(np.asarray(one - other)).max() > 0.1
+
+
+def test_a_narrow_start_has_steps_of_the_usual_length_and_the_same_curvature():
+    mean, scale, precision = jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0]), jnp.array([4.0, 0.25])
+    usual, narrow = MeanField(), MeanField(start_width=0.1)
+    psi = narrow.start(mean, scale)
+    np.testing.assert_allclose(jnp.exp(psi["log_scale"]), 0.1 * scale, rtol=1e-6)
+    tangent = {"mean": jnp.array([0.3, 0.7]), "log_scale": jnp.zeros(2)}
+    moved, expected = narrow.move(psi, tangent), usual.move(usual.start(mean, scale), tangent)
+    np.testing.assert_allclose(moved["mean"], expected["mean"], rtol=1e-6)
+    # In the tangent units of the mean, which are the deviations of the usual start.
+    found, proper = narrow.with_curvature(psi, lambda vector: scale**2 * precision * vector)
+    assert proper
+    np.testing.assert_allclose(jnp.exp(found["log_scale"]), precision**-0.5, rtol=1e-6)
+    assert narrow.for_many_steps() == MeanField(0.1, 0.1) and usual.for_many_steps() == usual

@@ -188,6 +188,16 @@ def test_all_cells_run_and_only_coresets_are_kept(answer, place):
         assert (record["fresh"] == record["warm"]) == (record["method"] == "full")
 
 
+def test_minutes_that_are_asked_for_bound_fits_of_so_many_steps_too(canned, place, tmp_path):
+    write_tiny(tmp_path)
+    for more, minutes in (([], None), (["--budget", "0.25", "--overwrite"], 15.0)):
+        canned.clear()
+        assert reproduce(tmp_path, "--keys", "1", "--methods", "random", *more).exit_code == 0
+        assert [(options["num_steps"], options["time_limit"]) for _, _, options in canned] == [
+            (2, minutes)
+        ] * 2
+
+
 def test_minutes_bound_a_fit_unless_steps_do(canned, place, tmp_path):
     write_tiny(tmp_path, ("num_steps = 2\n", ""))
     assert reproduce(tmp_path, "--budget", "0.25", "--keys", "1", "--methods", "random").exit_code == 0

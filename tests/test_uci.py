@@ -1,5 +1,6 @@
 """The UCI regressions: scores are in the units of the original values, whatever those are."""
 
+import dataclasses
 import math
 import os
 from pathlib import Path
@@ -10,8 +11,11 @@ import scipy.special
 import scipy.stats
 
 import coresetvi as cvi
-from coresetvi.errors import InputError
-from coresetvi.reproduction import uci
+from coresetvi.reproduction import read_experiment
+from coresetvi.reproduction.experiment import Cell
+from coresetvi.reproduction.grid import Grid
+from coresetvi.reproduction.objects import build
+from coresetvi.reproduction.regression import regression
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -23,48 +27,57 @@ def yacht(monkeypatch):
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
             "$CORESETVI_DATA lacks uci_yacht.npz"
         )
-    pair = cvi.datasets.uci("yacht", 2)
+    original = cvi.datasets.load
 
     def arm(factor: float):
-        def load(name, split):
-            assert (name, split) == ("yacht", 2)
+        def load(name, **options):
             return tuple(
                 cvi.Dataset(np.c_[np.asarray(data.x), np.full(len(data), 0.1)], factor * np.asarray(data.y))
-                for data in pair
+                for data in original(name, **options)
             )
 
-        monkeypatch.setattr(cvi.datasets, "uci", load)
-        return load("yacht", 2)
+        monkeypatch.setattr(cvi.datasets, "load", load)
+        return load("uci_yacht", split=2)
 
     return arm
 
 
-def test_scores_follow_the_units_of_the_values(yacht):
+def run(method, size, num_steps, out):
+    """The record of split 2 of yacht, of which a column is constant now."""
+    whole = read_experiment("uci")
+    (problem,) = (one for one in whole.problems if one.id == "yacht")
+    problem = dataclasses.replace(problem, model=problem.model | {"num_features": 7})
+    grid = Grid(dataclasses.replace(whole, problems=(problem,), num_steps=num_steps))
+    return regression(grid, Cell("yacht", method, size, 2), out)
+
+
+def test_scores_follow_the_units_of_the_values(yacht, tmp_path):
     yacht(1.0)
-    plain = uci.run_uci("yacht", 2, "bb-psvi", 5, key=3, num_steps=3)
+    plain = run("bb-psvi", 5, 3, tmp_path)
     # A power of two changes no digit of a float: the standardised values are the same to the last one.
     yacht(8.0)
-    scaled = uci.run_uci("yacht", 2, "bb-psvi", 5, key=3, num_steps=3)
-    for one, other in ((plain, scaled), (plain["fresh"], scaled["fresh"])):
+    scaled = run("bb-psvi", 5, 3, tmp_path)
+    for one, other in ((plain["warm"], scaled["warm"]), (plain["fresh"], scaled["fresh"])):
         assert other["rmse"] == pytest.approx(8.0 * one["rmse"], rel=1e-6)
         assert other["noise"] == pytest.approx(8.0 * one["noise"], rel=1e-6)
         assert other["nll"] == pytest.approx(one["nll"] + math.log(8.0), abs=1e-5)
-    assert plain["fresh"]["nll"] != plain["nll"]
-    assert (plain["steps"], plain["result"], plain["seconds"] > 0) == (3, "finished", True)
+    assert plain["fresh"]["nll"] != plain["warm"]["nll"]
+    assert (plain["steps"], plain["result"], plain["coreset_size"]) == (3, "finished", 5)
 
 
-def test_scores_are_those_of_the_predictive_density_of_the_original_values(yacht, monkeypatch):
+def test_scores_are_those_of_the_predictive_density_of_the_original_values(yacht, monkeypatch, tmp_path):
     train, test = yacht(1.0)
     kept = []
     monkeypatch.setattr(
         cvi, "fit", lambda *args, fit=cvi.fit, **options: kept.append(fit(*args, **options)) or kept[0]
     )
-    found = uci.run_uci("yacht", 2, "random-subset", 100, key=0, num_steps=40)
-    assert (found["steps"], found["fresh"], len(kept[0].coreset)) == (40, None, 100)
+    record = run("random-subset", 100, 40, tmp_path)
+    found = record["fresh"]
+    assert (record["steps"], record["warm"], len(kept), len(kept[0].coreset)) == (40, found, 1, 100)
     x, y = np.asarray(train.x, float), np.asarray(train.y, float)
     deviation = np.where(np.ptp(x, axis=0) > 0, x.std(axis=0), 1.0)
     rows = (np.asarray(test.x, float) - x.mean(axis=0)) / deviation
-    thetas, _ = kept[0].draws()
+    thetas, _ = kept[0].draws(read_experiment("uci").num_samples)
     outputs = []
     for theta in np.asarray(thetas, float):
         first, bias, last = theta[: 7 * 50].reshape(7, 50), theta[350:400], theta[400:450]
@@ -79,15 +92,7 @@ def test_scores_are_those_of_the_predictive_density_of_the_original_values(yacht
     assert found["noise"] == pytest.approx(y.std() * np.exp(kept[0].psi["mean"][-1]), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("method", "size", "sentence"),
-    [
-        ("giga", 5, "there is no method 'giga'; choose one of bb-psvi, random-subset, full-vi"),
-        ("full-vi", 5, "size is 5, which does not go with full-vi; leave it None"),
-        ("bb-psvi", None, "size is None, which does not go with bb-psvi; say how many points"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(method, size, sentence):
-    with pytest.raises(InputError) as caught:
-        uci.run_uci("yacht", 0, method, size, key=0)
-    assert str(caught.value) == sentence
+def test_networks_fit_their_data_and_learn_the_noise():
+    for problem in read_experiment("uci").problems:
+        model = build(problem.model, problem.id)
+        assert (model.num_classes, model.noise, model.hidden) == (None, None, (50,))

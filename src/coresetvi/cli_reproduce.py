@@ -74,7 +74,7 @@ def reproduce(
         chosen = []
         for name in experiment_names() if everything else [experiment]:
             whole = read_experiment(name)
-            if not everything or settings == OURS or any(problem.paper for problem in whole.problems):
+            if not everything or settings == OURS or whole.has_paper_settings:
                 whole = whole.with_settings(settings)
                 chosen.append(whole.miniature() if quick else whole)
         comparison_plot.check_matplotlib()

@@ -158,7 +158,7 @@ def retrain(
     construction = PointsVI()
     if model is None:
         model, made_by = fitted.model, fitted.construction
-        construction = (made_by and made_by.on_points()) or PointsVI(family=fitted.family)
+        construction = (made_by and made_by.on_points()) or PointsVI(family=fitted.family.for_many_steps())
     points = fitted.coreset
     known = points
     if points.y is not None and points.y.ndim == 2 and model.num_classes is not None:

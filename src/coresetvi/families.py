@@ -8,6 +8,7 @@ and lets one learning rate serve every model.
 """
 
 import abc
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -100,6 +101,10 @@ class Family(eqx.Module):
         """The member that a fit begins with, where `scale` are the standard deviations to be expected."""
         return self.init(mean, scale)
 
+    def for_many_steps(self) -> "Family":
+        """The same family for a fit of its own, with many more steps than an inner problem has."""
+        return self
+
     def noise_dim(self, dim: int) -> int:
         """How many standard normal numbers make one draw of a `dim`-dimensional theta."""
         return dim
@@ -153,6 +158,11 @@ class MeanField(Family):
 
     def start(self, mean, scale):
         return self.init(mean, self.start_width * scale)
+
+    def for_many_steps(self):
+        # Steps of the means grow with the scales: a narrow r that widens over thousands of steps would end up
+        # with steps 1 / start_width times too long.
+        return dataclasses.replace(self, spread_pace=self.spread_pace * self.start_width)
 
     def init(self, mean, scale):
         return {"mean": jnp.asarray(mean), "log_scale": jnp.log(scale)}

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .experiment import Experiment
-from .report import PERCENT, SCORES
+from .report import PERCENT, SCORES, plain_markdown
 
 # Differences of so many standard errors are spoken of.
 WORTH_TELLING = 2.0
@@ -38,7 +38,7 @@ def sentence(experiment: Experiment, row: Mapping[str, Any], difference: float, 
     better = (difference < 0) == (experiment.metric in LOWER_IS_BETTER)
     size = "all rows" if row["size"] is None else f"M = {row['size']}"
     start = (
-        f"{row['problem']}, {row['method'].replace('*', chr(92) + '*')}, {size}: {label} "
+        f"{row['problem']}, {plain_markdown(row['method'])}, {size}: {label} "
         f"{abs(difference):{digits}}{unit} {'better' if better else 'worse'} than the paper's"
     )
     if row["gap"] is None or row["paper_gap"] is None:

@@ -7,12 +7,13 @@
     metric         the score of the table; `reference` is the method that gaps are measured from
     views          pictures, from `views.VIEWS`; `metrics` are the scores that lines are drawn of, `drawing`
                    settings of the pictures
-    like           another experiment, of which this one is a view: it has the same cells, and what is not
-                   said here is as there; `only` are those of its methods that matter
+    like           another experiment, of which this one is a view: cells of both are made once, and what is
+                   not said here is as there; `only` are those of its methods that matter
     [[problems]]   id, dataset = {name, options of the loader}, model = {type, its fields}, transfer (a
                    model of flat rows), optional (true: left out where its file is missing), position (on the
                    axis of a picture, where problems are in a row),
-                   paper = {group = options}: the paper's settings for groups of methods
+                   paper = {group = options}: the paper's settings for groups of methods;
+                   or problems = [names] of those in problems.toml
     [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), sizes,
                    driver (fit, prune or continual) and stages (its sizes before the last one), retrain
                    (false: what it fitted is a fresh posterior already), transfer (sizes), automatic (true: it
@@ -23,12 +24,13 @@
     [quick]        what else to use for a miniature: sizes, keys, num_steps, num_test, num_samples, dataset,
                    detail, stages, and which problems and methods
 
-A table with a `type` becomes the registered class of that name, a list a tuple.
+A table with a `type` becomes the registered class of that name, with None where a field of it is "none"; a
+list becomes a tuple.
 """
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import coresetvi as cvi
@@ -116,6 +118,11 @@ class Cell:
         """What its files are called."""
         return f"{self.problem}-{self.method}-{ALL if self.size is None else self.size}-{self.key}"
 
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Cell":
+        """The cell that a record is of."""
+        return cls(*(record[field.name] for field in dataclasses.fields(cls)))
+
     def __str__(self) -> str:
         points = "all rows" if self.size is None else f"{self.size} points"
         return f"{self.problem}, {self.method}, {points}, key {self.key}"
@@ -125,7 +132,8 @@ class Cell:
 class Experiment:
     """A grid of problems, methods, sizes and keys.
 
-    `num_steps` bounds a fit instead of `budget`, `num_test` takes only so many of the rows to score on.
+    `num_steps` bounds a fit instead of `budget`, `most_minutes` bounds it whatever else does;
+    `num_test` takes only so many of the rows to score on.
     """
 
     name: str
@@ -148,6 +156,7 @@ class Experiment:
     num_samples: int = 100
     fresh_steps: int | None = None
     num_steps: int | None = None
+    most_minutes: float | None = None
     num_test: int | None = None
     paper: Any = ()
     quick: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -156,6 +165,11 @@ class Experiment:
     def folder(self) -> str:
         """The name of the cells: those of a view are the cells of what it shows."""
         return self.like or self.name
+
+    @property
+    def has_paper_settings(self) -> bool:
+        """Whether the paper has hyper-parameters for a method on a problem."""
+        return any(method.paper in problem.paper for method in self.methods for problem in self.problems)
 
     def renamed(self, suffix: str, **changes: Any) -> "Experiment":
         """The experiment with changes that make other cells of it."""
@@ -168,7 +182,7 @@ class Experiment:
             raise InputError(f"--settings is {settings!r}; choose {OURS} or {PAPER}")
         if settings == self.settings:
             return self
-        if not any(problem.paper for problem in self.problems):
+        if not self.has_paper_settings:
             raise InputError(f"{self.name} has no settings of the paper's; leave --settings out")
         title = f"{self.title}, the paper's hyper-parameters"
         return self.renamed(settings, settings=settings, title=title)
@@ -231,6 +245,7 @@ class Experiment:
             sizes=self.sizes if sizes is None else tuple(sizes),
             keys=self.keys if keys is None else keys,
             budget=self.budget if budget is None else float(budget),
+            most_minutes=self.most_minutes if budget is None else float(budget),
         )
 
     def cells(self) -> list[Cell]:
@@ -269,9 +284,11 @@ class Experiment:
             return {}
         return self.problem(cell.problem).paper.get(group, {})
 
-    def budget_of(self, method: str) -> float:
-        """Minutes that a fit of this method may take, where no number of steps bounds it."""
-        own = self.method(method).budget
+    def minutes_of(self, cell: Cell) -> float | None:
+        """Minutes that a fit of the cell may take; None where only a number of steps bounds it."""
+        if self.steps_of(cell) is not None:
+            return self.most_minutes
+        own = self.method(cell.method).budget
         return self.budget if own is None else own
 
     def problem(self, name: str) -> Problem:

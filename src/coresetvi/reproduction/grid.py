@@ -64,7 +64,7 @@ class Grid:
             "data": problem.digest,
             "model": encode(problem.model),
             "construction": encode(experiment.construction(cell)),
-            "budget": experiment.budget_of(cell.method) if experiment.steps_of(cell) is None else None,
+            "budget": experiment.minutes_of(cell),
             "protocol": self.protocol(cell),
         }
 

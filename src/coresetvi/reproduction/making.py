@@ -55,12 +55,11 @@ def learn_tasks(grid: Grid, cell: Cell) -> list[cvi.Fit]:
 
 
 def limits(experiment: Experiment, cell: Cell, num_steps: int | None) -> dict[str, Any]:
-    """How long a fit may take: a number of steps where there is one, else minutes; and no bar."""
-    if (steps := experiment.steps_of(cell)) is not None:
-        return {"num_steps": steps, "progress": False}
+    """How long a fit may take, in steps and in time; `num_steps` where nothing else is said. No bar."""
+    steps, minutes = experiment.steps_of(cell), experiment.minutes_of(cell)
     return {
-        "num_steps": num_steps,
-        "time_limit": 60.0 * experiment.budget_of(cell.method),
+        "num_steps": num_steps if steps is None else steps,
+        "time_limit": None if minutes is None else 60.0 * minutes,
         "progress": False,
     }
 

@@ -22,6 +22,7 @@ from .experiment import Cell, Experiment
 from .grid import Grid
 from .making import FITS, about, limits, make_fit, whole
 from .planes import plane
+from .regression import regression
 
 # Fresh posteriors have random streams of their own, not the one that made the coreset.
 FRESH, TRANSFER = 1, 2
@@ -128,5 +129,5 @@ def times(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
 
 
 MEASURES: dict[str, Callable[[Grid, Cell, Path], dict[str, Any]]] = {
-    one.__name__: one for one in (fresh, scores, losses, times, plane)
+    one.__name__: one for one in (fresh, scores, losses, times, plane, regression)
 }

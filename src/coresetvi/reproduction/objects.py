@@ -6,6 +6,8 @@ from typing import Any
 from ..config import decode
 from ..errors import ArtefactError, InputError
 
+NONE = "none"  # TOML has no word for it
+
 
 def make(kind: type, table: dict[str, Any], where: str) -> Any:
     """A dataclass from a table that has its fields and no others."""
@@ -42,7 +44,7 @@ def encoded(value: Any) -> Any:
     if isinstance(value, tuple):
         return {"tuple": [encoded(item) for item in value]}
     if not isinstance(value, dict):
-        return value
+        return None if value == NONE else value
     fields = {name: encoded(item) for name, item in value.items() if name != "type"}
     return {"class": value["type"], "fields": fields} if "type" in value else {"dict": fields}
 

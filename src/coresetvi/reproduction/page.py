@@ -1,19 +1,21 @@
 """The page of all tables and figures beside the paper's, from records that are packed into one file each."""
 
+import gzip
 import json
 import re
 import shutil
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import records
+from .. import records, storage
 from ..compare import with_error
 from ..errors import InputError
 from .differences import sentences
-from .experiment import PAPER, Experiment
+from .experiment import PAPER, Cell, Experiment
 from .reading import experiment_names, read_experiment
-from .report import PERCENT, SCORES, UNKNOWN, signed, summarise
+from .report import PERCENT, SCORES, UNKNOWN, plain_markdown, signed, summarise
 from .views import IMAGES, draw_views
 
 PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"
@@ -28,8 +30,8 @@ is ours.
     coresetvi reproduce all --settings paper --out results
     python -m benchmarks.page results                         # packs the records and writes this page
 
-`coresetvi reproduce all --quick` runs a miniature of each. The records are in `docs/records`, one line a
-cell: configuration, version, seed, scores, times and the load of the machine."""
+`coresetvi reproduce all --quick` runs a miniature of each. The records are in `docs/records`, one line of
+JSON a cell: configuration, version, seed, scores, times and the load of the machine."""
 
 
 def pack(results: Path, docs: Path) -> list[Path]:
@@ -39,25 +41,38 @@ def pack(results: Path, docs: Path) -> list[Path]:
     """
     if not results.is_dir():
         raise InputError(f"{results} is no folder; name what `coresetvi reproduce` wrote")
-    for image in results.glob(f"*/{IMAGES}/*.png"):
-        (docs / FIGURES).mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(image, docs / FIGURES / image.name)
+    for experiment in map(read_experiment, experiment_names()):
+        for name in image_files(experiment):
+            image = results / experiment.folder / IMAGES / name
+            if image.is_file():
+                (docs / FIGURES).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(image, docs / FIGURES / name)
     written = []
     for folder in sorted(results.glob("*/records")):
         texts = [file.read_text("utf-8") for file in records.record_files(folder.parent)]
         lines = [json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True) for text in texts]
-        place = docs / PACKS / f"{folder.parent.name}.jsonl"
+        place = docs / PACKS / f"{folder.parent.name}.jsonl.gz"
         place.parent.mkdir(parents=True, exist_ok=True)
-        records.replace_file(place, "\n".join(lines) + "\n")
+        # No time in the file: the same records are the same bytes.
+        storage.write_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
         written.append(place)
     return written
 
 
-def unpack(place: Path) -> list[dict[str, Any]]:
-    """The records of a pack."""
+def image_files(experiment: Experiment) -> list[str]:
+    """The files of learned images that are all there is to see of an experiment: they are in no record."""
+    if experiment.views != (IMAGES,):
+        return []
+    return [f"{cell.name}.png" for cell in experiment.cells() if cell.key == 0]
+
+
+def unpack(place: Path) -> dict[str, dict[str, Any]]:
+    """The records of a pack, by the names of their cells."""
     try:
-        return [records.parse_record(line)[1] for line in place.read_text("utf-8").splitlines()]
-    except (OSError, ValueError) as error:
+        lines = gzip.decompress(place.read_bytes()).decode("utf-8").splitlines()
+        found = [records.parse_record(line)[1] for line in lines]
+        return {Cell.of(one).name: one for one in found}
+    except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"{place} cannot be read ({error}); pack the records anew") from error
 
 
@@ -67,11 +82,17 @@ def write_page(docs: Path) -> Path:
     for name in sorted(experiment_names(), key=reading_order):
         experiment = read_experiment(name)
         packs = {
-            settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}.jsonl"
+            settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}.jsonl.gz"
             for settings in ("ours", PAPER)
         }
-        found = {settings: unpack(place) for settings, place in packs.items() if place.is_file()}
-        if found:
+        # A pack may have the cells of several views.
+        mine = {cell.name for cell in experiment.cells()}
+        kept = {settings: unpack(place) for settings, place in packs.items() if place.is_file()}
+        found = {
+            settings: [record for name, record in some.items() if name in mine]
+            for settings, some in kept.items()
+        }
+        if any(found.values()):
             parts.append(section(experiment, found, docs))
     place = docs / PAGE
     records.replace_file(place, "\n\n".join(parts) + "\n")
@@ -97,7 +118,12 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
     if "ours" in found:
         drawn = draw_views(experiment, rows["ours"], found["ours"], docs / FIGURES)
         pictures = [place for kind, place in drawn.items() if kind in ("picture", "animation")]
-        text += [f"![{experiment.title}]({place.relative_to(docs).as_posix()})" for place in pictures]
+        pictures += [docs / FIGURES / name for name in image_files(experiment)]
+        text += [
+            f"![{experiment.title}]({place.relative_to(docs).as_posix()})"
+            for place in pictures
+            if place.is_file()
+        ]
     if experiment.paper or PAPER in rows:
         text.append("\n".join(beside(experiment, rows)))
         if told := sentences(experiment, rows):
@@ -132,7 +158,7 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
             row = some.get(settings)
             numbers.append(with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, digits))
             gaps.append(signed(row["gap"] if row else None, digits))
-        cells = [problem, method.replace("*", "\\*"), "all" if size is None else str(size), *numbers, *gaps]
+        cells = [problem, plain_markdown(method), "all" if size is None else str(size), *numbers, *gaps]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 

@@ -13,6 +13,8 @@ from .objects import frozen, make
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 PAPER_TABLE = "paper.csv"
+SHARED = "problems"  # the file of problems that several experiments share
+SETTINGS = "settings"  # in it: the paper's, for all of them
 
 
 def experiment_names() -> list[str]:
@@ -21,8 +23,9 @@ def experiment_names() -> list[str]:
     >>> "table3" in experiment_names()
     True
     """
-    files = resources.files("coresetvi.reproduction").iterdir()
-    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
+    files = [file.name for file in resources.files("coresetvi.reproduction").iterdir()]
+    names = {name.removesuffix(".toml") for name in files if name.endswith(".toml")}
+    return sorted(names - {SHARED})
 
 
 def read_experiment(name: str) -> Experiment:
@@ -56,7 +59,26 @@ def packaged(name: str) -> dict[str, Any]:
         raise InputError(
             f"there is no experiment {name!r} to be like; choose {', '.join(experiment_names())}"
         )
+    return packaged_table(name)
+
+
+def packaged_table(name: str) -> dict[str, Any]:
+    """A TOML file of the package."""
     return tomllib.loads((resources.files("coresetvi.reproduction") / f"{name}.toml").read_text("utf-8"))
+
+
+def shared_problem(name: str) -> dict[str, Any]:
+    """A problem that several experiments have, with the paper's settings for it.
+
+    >>> shared_problem("phishing")["dataset"]
+    {'name': 'phishing'}
+    """
+    shared = packaged_table(SHARED)
+    settings = shared.pop(SETTINGS)
+    if name not in shared:
+        raise InputError(f"there is no problem {name!r}; choose {', '.join(shared)}, or add [[problems]]")
+    problem = shared[name]
+    return frozen({"id": name, **problem, "paper": settings | problem.get("paper", {})})
 
 
 def paper_lines(table: str) -> tuple[tuple[Any, ...], ...]:
@@ -80,6 +102,8 @@ def paper_lines(table: str) -> tuple[tuple[Any, ...], ...]:
 def parse(name: str, table: dict[str, Any]) -> Experiment:
     """The experiment that a table describes, refused if a part of it is missing, unknown or wrong."""
     parts = {"name": name, **table}
+    if isinstance(problems := parts.get("problems"), tuple):
+        parts["problems"] = [shared_problem(one) if isinstance(one, str) else one for one in problems]
     for field, kind in (("problems", Problem), ("methods", Method)):
         found = parts.get(field)
         if not found or not all(isinstance(one, dict) for one in found):

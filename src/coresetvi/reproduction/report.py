@@ -129,6 +129,15 @@ def table_lines(
     return header, lines
 
 
+def plain_markdown(text: str) -> str:
+    """Text that Markdown shows as it is.
+
+    >>> print(plain_markdown("v*,u"))
+    v\\*,u
+    """
+    return text.replace("*", "\\*")
+
+
 def signed(value: float | None, digits: str) -> str:
     """A difference with its sign; a dash for what is unknown.
 
@@ -142,7 +151,9 @@ def markdown(experiment: Experiment, rows: Sequence[Mapping[str, Any]], notes: S
     """The report as Markdown: title, table, what its columns mean, notes."""
     header, lines = table_lines(experiment, rows)
     text = [f"# {experiment.title}", ""]
-    text += [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines)]
+    text += [
+        f"| {' | '.join(map(plain_markdown, cells))} |" for cells in (header, ["---"] * len(header), *lines)
+    ]
     text += ["", *explanation(experiment, rows), ""]
     text += [f"- {note}" for note in notes]
     return "\n".join(text).rstrip() + "\n"
@@ -188,7 +199,7 @@ def record_notes(found: Iterable[Mapping[str, Any]]) -> list[str]:
     notes = [f"records of several versions: {', '.join(versions)}"] if len(versions) > 1 else []
     for record in found:
         if record["result"] in ("failed", "non_finite"):
-            cell = Cell(*(record[name] for name in ("problem", "method", "size", "key")))
+            cell = Cell.of(record)
             notes.append(f"{cell}: {record['explanation']}")
     return notes
 

@@ -93,13 +93,8 @@ def time_left(experiment: Experiment, left: Sequence[Cell], known: Sequence[Mapp
                 total += float(np.mean(times))
                 break
         else:
-            total += 120.0 * usual_minutes(experiment, cell)  # a fit and a fresh one
+            total += 120.0 * (experiment.minutes_of(cell) or 0.0)  # a fit and a fresh one
     return total
-
-
-def usual_minutes(experiment: Experiment, cell: Cell) -> float:
-    """Minutes that a fit may take; unknown, so none, where steps are what bounds it."""
-    return experiment.budget_of(cell.method) if experiment.steps_of(cell) is None else 0.0
 
 
 def machine_load() -> float | None:

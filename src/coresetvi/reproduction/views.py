@@ -80,7 +80,7 @@ def images(experiment: Experiment, rows: Rows, found: Rows, out: Path) -> dict[s
             first.setdefault((record["problem"], record["method"], record["size"]), record)
     drawn = False
     for record in first.values():
-        cell = Cell(*(record[name] for name in ("problem", "method", "size", "key")))
+        cell = Cell.of(record)
         file, place = out / IMAGES / f"{cell.name}.png", out / FITS / cell.name
         if not place.is_dir():  # a record whose fit was deleted is a record all the same
             continue
