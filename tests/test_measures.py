@@ -316,13 +316,18 @@ def test_the_page_is_made_of_packed_records(tmp_path, monkeypatch):
     page.pack(tmp_path / "results", docs)
     page.write_page(docs)
     text = (docs / "reproduction.md").read_text()
-    assert "## tiny: Scores" in text and "![Scores](figures/tiny.png)" in text
+    assert "## Scores\n\n`coresetvi reproduce tiny`" in text and "![Scores](figures/tiny.png)" in text
     assert "| lr | BB PSVI | 3 | 0.900 ± 0.010 |" in text and "paper's settings" in text
     assert "6 cells with our settings" in text and "6 cells with the settings of the paper" in text
     assert (docs / "figures" / "tiny.png").exists()
     # A second time from the packs alone.
     (docs / "reproduction.md").unlink()
     assert page.write_page(docs).read_text() == text
+    monkeypatch.setattr(page, "experiment_names", lambda: ["tiny", "other"])
+    monkeypatch.setattr(
+        page, "read_experiment", lambda name: dataclasses.replace(read_experiment(place), name=name)
+    )
+    assert "no records yet of `other`." in page.write_page(docs).read_text()
     pack = docs / "records" / "tiny.jsonl.gz"
     pack.write_bytes(gzip.compress(gzip.decompress(pack.read_bytes()).replace(b"0", b"1", 1)))
     with pytest.raises(InputError, match="pack the records anew"):

@@ -13,9 +13,18 @@ from .. import records, storage
 from ..compare import with_error
 from ..errors import InputError
 from .differences import sentences
-from .experiment import PAPER, Cell, Experiment
+from .experiment import ALL, PAPER, Cell, Experiment
 from .reading import experiment_names, read_experiment
-from .report import PERCENT, SCORES, UNKNOWN, plain_markdown, signed, summarise
+from .report import (
+    PERCENT,
+    SCORES,
+    UNKNOWN,
+    explanation,
+    markdown_table,
+    signed,
+    summarise,
+    table_lines,
+)
 from .views import IMAGES, draw_views
 
 PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"
@@ -78,7 +87,7 @@ def unpack(place: Path) -> dict[str, dict[str, Any]]:
 
 def write_page(docs: Path) -> Path:
     """Write the page and its figures."""
-    parts = [HEAD]
+    parts, missing = [HEAD], []
     for name in sorted(experiment_names(), key=reading_order):
         experiment = read_experiment(name)
         packs = {
@@ -94,6 +103,10 @@ def write_page(docs: Path) -> Path:
         }
         if any(found.values()):
             parts.append(section(experiment, found, docs))
+        else:
+            missing.append(f"`{name}`")
+    if missing:
+        parts.insert(1, f"There are no records yet of {', '.join(missing)}.")
     place = docs / PAGE
     records.replace_file(place, "\n\n".join(parts) + "\n")
     return place
@@ -111,7 +124,7 @@ def reading_order(name: str) -> tuple[bool, list[Any]]:
 
 def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Path) -> str:
     """One table or figure."""
-    text = [f"## {experiment.name}: {experiment.title}", f"`coresetvi reproduce {experiment.name}`"]
+    text = [f"## {experiment.title}", f"`coresetvi reproduce {experiment.name}`"]
     if experiment.says:
         text.append(experiment.says.strip())
     rows = {settings: summarise(experiment, some) for settings, some in found.items()}
@@ -128,6 +141,11 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
         text.append("\n".join(beside(experiment, rows)))
         if told := sentences(experiment, rows):
             text.append("\n".join(f"- {sentence}" for sentence in told))
+    mine = rows.get("ours", [])
+    alone = bool(experiment.metrics) and not experiment.paper
+    if mine and (alone or any(row["warm"] for row in mine)):  # the paper has nothing, or not all scores
+        text.append("\n".join(markdown_table(*table_lines(experiment, mine))))
+        text.append("\n".join(explanation(experiment, mine)))
     text.append(cost(found))
     return "\n\n".join(text)
 
@@ -149,8 +167,7 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
         *(f"{one}{unit}" for one in columns),
         *(f"gap, {one}" for one in columns),
     ]
-    lines = [f"Held-out {label}, mean ± standard error over keys; a gap is that minus full-data VI's.", ""]
-    lines += [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header))]
+    lines = []
     for (problem, method, size), some in places.items():
         known = next(iter(some.values()))
         numbers, gaps = [with_error(known["paper"], digits)], [signed(known["paper_gap"], digits)]
@@ -158,9 +175,9 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
             row = some.get(settings)
             numbers.append(with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, digits))
             gaps.append(signed(row["gap"] if row else None, digits))
-        cells = [problem, plain_markdown(method), "all" if size is None else str(size), *numbers, *gaps]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+        lines.append([problem, method, ALL if size is None else str(size), *numbers, *gaps])
+    about = f"Held-out {label}, mean ± standard error over keys; a gap is that minus full-data VI's."
+    return [about, "", *markdown_table(header, lines)]
 
 
 def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
@@ -170,9 +187,8 @@ def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         minutes = sum(record["total_seconds"] for record in some) / 60.0
         keys = len({record["key"] for record in some})
         failed = sum(record["result"] == "failed" for record in some)
-        words = (
-            f"{len(some)} cells with {'our settings' if settings != PAPER else 'the settings of the paper'}"
-        )
+        cells = f"{len(some)} cell{'' if len(some) == 1 else 's'}"
+        words = f"{cells} with {'our settings' if settings != PAPER else 'the settings of the paper'}"
         words += f", {keys} key{'' if keys == 1 else 's'}, {minutes:.0f} minutes in all"
         told.append(words + (f", {failed} failed" if failed else ""))
     return "*" + "; ".join(told) + ".*"

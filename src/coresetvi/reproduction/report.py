@@ -138,6 +138,16 @@ def plain_markdown(text: str) -> str:
     return text.replace("*", "\\*")
 
 
+def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a table in Markdown.
+
+    >>> markdown_table(["M"], [["10"]])
+    ['| M |', '| --- |', '| 10 |']
+    """
+    cells = [header, ["---"] * len(header), *lines]
+    return [f"| {' | '.join(map(plain_markdown, line))} |" for line in cells]
+
+
 def signed(value: float | None, digits: str) -> str:
     """A difference with its sign; a dash for what is unknown.
 
@@ -151,9 +161,7 @@ def markdown(experiment: Experiment, rows: Sequence[Mapping[str, Any]], notes: S
     """The report as Markdown: title, table, what its columns mean, notes."""
     header, lines = table_lines(experiment, rows)
     text = [f"# {experiment.title}", ""]
-    text += [
-        f"| {' | '.join(map(plain_markdown, cells))} |" for cells in (header, ["---"] * len(header), *lines)
-    ]
+    text += markdown_table(header, lines)
     text += ["", *explanation(experiment, rows), ""]
     text += [f"- {note}" for note in notes]
     return "\n".join(text).rstrip() + "\n"
