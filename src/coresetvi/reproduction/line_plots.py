@@ -30,6 +30,7 @@ LABELS = {
 # Draws weigh at least one of themselves: the least that a normalised ESS can be.
 FLOORS = {"ess_10": 0.1, "ess_1000": 0.001}
 LOGARITHMIC = ("kl", "ess_1000")
+MARGIN = 1.25  # on a logarithmic axis, either side
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -74,6 +75,8 @@ def draw_lines(experiment: Experiment, rows: Rows) -> "Figure":
 def panel(axes: "Axes", drawn: list[dict[str, Any]], styles: dict[str, Any], handles: dict[str, Any]) -> None:
     """The lines of all methods."""
     axes.set_xscale("log")
+    if sizes := [row["size"] for row in drawn if row["size"] is not None]:
+        axes.set_xlim(min(sizes) / MARGIN, max(sizes) * MARGIN)  # one size alone has no range of its own
     axes.grid(axis="y", color="0.85", linewidth=0.8)
     for method, style in styles.items():
         if points := sorted_points(drawn, method):
