@@ -3,6 +3,7 @@
 import dataclasses
 import gzip
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -12,7 +13,15 @@ import coresetvi as cvi
 from coresetvi import cli, records
 from coresetvi.config import encode
 from coresetvi.errors import InputError
-from coresetvi.reproduction import differences, experiment_names, measures, page, planes, read_experiment
+from coresetvi.reproduction import (
+    differences,
+    experiment_names,
+    line_plots,
+    measures,
+    page,
+    planes,
+    read_experiment,
+)
 from coresetvi.reproduction.experiment import Cell
 from coresetvi.reproduction.grid import Grid, open_grid
 from coresetvi.reproduction.report import summarise
@@ -334,6 +343,18 @@ def test_the_page_is_made_of_packed_records(tmp_path, monkeypatch):
         page.write_page(docs)
     with pytest.raises(InputError, match="is no folder"):
         page.pack(tmp_path / "none", docs)
+
+
+def test_one_size_alone_has_an_axis_of_its_own():
+    """On a logarithmic axis without a range, panels were drawn over each other."""
+    experiment = dataclasses.replace(read_experiment("uci"), metrics=("nll",))
+    value = {"nll": {"mean": 1.0, "standard_error": 0.1}}
+    rows = [{"problem": "yacht", "method": "BB PSVI", "size": 100, "keys": 1, "fresh": value}]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        axes = line_plots.draw_lines(experiment, rows).axes[-1]
+    low, high = axes.get_xlim()
+    assert low < 100 / 1.1 and high > 1.1 * 100
 
 
 def test_sentences_tell_what_differs_and_why():
