@@ -147,7 +147,10 @@ def write_tiny(folder, *changes):
 
 @pytest.mark.parametrize(
     "name",
-    [f"reproduction.{name}" for name in ("objects", "reading", "report", "planes", "plane_plots", "page")]
+    [
+        f"reproduction.{name}"
+        for name in ("objects", "reading", "report", "planes", "plane_plots", "page", "run")
+    ]
     + ["cli_reproduce"],
 )
 def test_examples_in_the_docstrings_run(name):
@@ -265,6 +268,19 @@ def test_a_table_may_be_run_in_parts(canned, tmp_path):
     assert counts[0] == [("full", None, 1)]
     assert counts[1] == [("random", 4, 2), ("full", None, 1)]
     assert counts[2] == [("random", 4, 2), ("random", 6, 2), ("full", None, 2)]
+
+
+@pytest.mark.parametrize("parts", [2, 9])  # nine parts of six cells: some have nothing to do
+def test_processes_may_share_the_cells(parts, canned, tmp_path):
+    write_tiny(tmp_path)
+    counts = []
+    for part in range(1, parts + 1):
+        before = len(canned)
+        result = reproduce(tmp_path, "--part", f"{part}/{parts}")
+        assert result.exit_code == 0, result.output
+        counts.append(len(canned) - before)
+    assert sum(counts) == 6 and len([count for count in counts if count]) > 1
+    assert reproduce(tmp_path).exit_code == 0 and len(canned) == 6
 
 
 @pytest.mark.parametrize("error", [InputError("there is no room; use less"), MemoryError("there is no room")])
@@ -450,6 +466,9 @@ BAD_INPUTS = {
     "size": (["--sizes", "ten"], "--sizes has 'ten'"),
     "keys": (["--keys", "0"], "--keys is 0"),
     "budget": (["--budget", "0"], "--budget is 0 minutes"),
+    "part": (["--part", "3/2"], "--part '3/2' is no part of a whole"),
+    "half a part": (["--part", "1"], "--part '1' is no part of a whole"),
+    "part of nothing": (["--part", "1/2", "--overwrite"], "--overwrite would empty the folder"),
 }
 
 

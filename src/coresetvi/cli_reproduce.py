@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from . import comparison_plot
-from .choices import size_list, split_list
+from .choices import part_of, size_list, split_list
 from .console import (
     FAILED,
     INTERRUPTED,
@@ -27,7 +27,7 @@ from .reproduction import experiment_names, read_experiment
 from .reproduction.experiment import OURS, PAPER, Cell, Experiment
 from .reproduction.grid import open_grid
 from .reproduction.report import SCORES, explanation, record_notes, table_lines, write_report
-from .reproduction.run import run_cells
+from .reproduction.run import run_cells, share
 
 with contextlib.suppress(ImportError):
     import typer
@@ -50,6 +50,10 @@ def reproduce(
     ] = OURS,
     budget: Annotated[float | None, typer.Option(metavar="MINUTES", help="Time that a fit may take.")] = None,
     keys: Annotated[int | None, typer.Option(help="Fits of each kind, with keys 0, 1, ...")] = None,
+    part: Annotated[
+        str | None,
+        typer.Option(metavar="K/N", help="Only that part of the fits, for N processes with the same --out."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory for records, fits, table and pictures; default its name.")
     ] = None,
@@ -64,6 +68,7 @@ def reproduce(
       coresetvi reproduce table3 --quick
       coresetvi reproduce table3 --sizes 10,100 --methods bb-psvi,random-subset --budget 5 --keys 1
       coresetvi reproduce table1 --settings paper
+      coresetvi reproduce table1 --part 1/2 & coresetvi reproduce table1 --part 2/2
       coresetvi reproduce all --quick --out miniatures
       coresetvi reproduce table3 --out results --json
     """
@@ -71,6 +76,9 @@ def reproduce(
         everything = experiment == EVERYTHING
         if everything and (sizes or methods):
             raise InputError("--sizes and --methods are for one experiment; leave them out, or name it")
+        if part is not None and overwrite:
+            raise InputError("--overwrite would empty the folder of the other parts; leave it or --part out")
+        place_in_whole = None if part is None else part_of(part)
         chosen = []
         for name in experiment_names() if everything else [experiment]:
             whole = read_experiment(name)
@@ -82,7 +90,7 @@ def reproduce(
         done: set[Path] = set()
         answers = []
         for whole in chosen:
-            part = whole.select(
+            selected = whole.select(
                 sizes=None if sizes is None else size_list(sizes),
                 methods=None if methods is None else split_list("--methods", methods),
                 keys=keys,
@@ -90,7 +98,8 @@ def reproduce(
             )
             place = Path(whole.folder) if out is None else out / whole.folder if everything else out
             # Two views of the same cells share a folder: only the first of them may empty it.
-            answers.append(run_one(whole, part, place, overwrite and place not in done, as_json))
+            anew = overwrite and place not in done
+            answers.append(run_one(whole, selected, place, anew, place_in_whole, as_json))
             done.add(place)
             if answers[-1]["interrupted"]:
                 break
@@ -103,17 +112,26 @@ def reproduce(
         raise typer.Exit(INTERRUPTED if answers[-1]["interrupted"] else FAILED)
 
 
-def run_one(whole: Experiment, part: Experiment, out: Path, overwrite: bool, as_json: bool) -> dict[str, Any]:
-    """Run the cells of `part` and report on all that the folder has of `whole`; the answer for machines."""
-    grid, notes = open_grid(part)
+def run_one(
+    whole: Experiment,
+    selected: Experiment,
+    out: Path,
+    overwrite: bool,
+    part: tuple[int, int] | None,
+    as_json: bool,
+) -> dict[str, Any]:
+    """Run the `selected` cells and report on all that the folder has of `whole`; the answer for machines."""
+    grid, notes = open_grid(selected)
     cells = grid.experiment.cells()
+    if part is not None:
+        cells = share(cells, *part)
     with Progress(False if as_json else None) as bar:
 
         def announce(cell: Cell, record: dict[str, Any] | None, left: list[Cell], seconds: float) -> None:
             remaining = duration(seconds)
             bar.show(f"{cell}; {remaining} left", len(cells) - len(left), len(cells))
             if record is not None and not as_json:
-                complain(f"{cell}: {outcome(part, record)}; {len(left)} left, {remaining}", word="done")
+                complain(f"{cell}: {outcome(selected, record)}; {len(left)} left, {remaining}", word="done")
 
         found, interrupted = run_cells(grid, cells, out, overwrite=overwrite, announce=announce)
     # What earlier commands left in the folder belongs to the table as well.

@@ -1,6 +1,7 @@
 """Run the cells of an experiment, one record file each; what is finished is not run again. Prints nothing."""
 
 import dataclasses
+import hashlib
 import os
 import sys
 import time
@@ -25,13 +26,14 @@ Announce = Callable[[Cell, dict[str, Any] | None, list[Cell], float], None]
 def run_cells(
     grid: Grid, cells: Sequence[Cell], out: Path, *, overwrite: bool = False, announce: Announce | None = None
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Run the cells that have no record yet; all records of the folder by name, and whether it was stopped.
+    """Run those of `cells` that have no record yet; all records of the folder, and whether it was stopped.
 
+    `cells` are all of the grid, or the share of one process.
     `announce(cell, record, left, seconds)` is called before a cell, with None for its record, and after it,
     with the cells that are left then and an estimate of how long they take.
     """
     measure_of(grid.experiment)  # before an hour has gone by
-    wanted = {cell.name: grid.fingerprint(cell) for cell in cells}
+    wanted = {cell.name: grid.fingerprint(cell) for cell in grid.experiment.cells()}
     kept = records.open_records(out, wanted, overwrite=overwrite, kind=grid.kind)
     if overwrite:
         for folder in (*(out / FITS).glob("*"), *(out / CHECKPOINTS).glob("*")):
@@ -54,6 +56,22 @@ def run_cells(
     except KeyboardInterrupt:
         interrupted = True
     return records.read_records(out, wanted, grid.kind), interrupted
+
+
+def share(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
+    """The cells of one of several processes, 1, 2, ... of `parts`.
+
+    By name, so that experiments that have cells in common agree on whose they are.
+
+    >>> cells = [Cell("phishing", "psvi", size, 0) for size in (10, 40, 100)]
+    >>> [cell.size for cell in share(cells, 1, 2)], [cell.size for cell in share(cells, 2, 2)]
+    ([40], [10, 100])
+    """
+
+    def owner(cell: Cell) -> int:
+        return int.from_bytes(hashlib.sha256(cell.name.encode()).digest()) % parts
+
+    return [cell for cell in cells if owner(cell) == part - 1]
 
 
 def run_cell(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
