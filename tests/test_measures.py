@@ -58,6 +58,7 @@ id = "bb-psvi"
 name = "BB PSVI"
 construction = "BBPSVI"
 paper = "batch"
+ours = { init = "spread" }
 
 [[methods]]
 id = "full"
@@ -182,6 +183,7 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     cell = Cell("lr", "bb-psvi", 3, 0)
     assert paper.folder == "tiny-paper" and ours.with_settings("ours") is ours
     assert paper.construction(cell).batch_size == 7 and ours.construction(cell).batch_size is None
+    assert paper.construction(cell).init == "subset" and ours.construction(cell).init == "spread"
     unbound = dataclasses.replace(paper, num_steps=None)
     assert unbound.steps_of(cell) == 3 and unbound.steps_of(Cell("lr", "full", None, 0)) is None
     with pytest.raises(InputError, match="choose ours or paper"):

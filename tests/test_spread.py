@@ -72,3 +72,12 @@ def test_a_fit_can_start_there(construction, press_ctrl_c):
     np.testing.assert_allclose(start.coreset.weights.sum(), 100.0, rtol=1e-5)
     mass = [float(start.coreset.weights[np.asarray(start.coreset.y) == label].sum()) for label in (0, 1)]
     np.testing.assert_allclose(mass, [50.0, 50.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("weights", "total"), [(cvi.weights.Fixed(), 100.0), (cvi.weights.Unit(), 6.0)])
+def test_weights_that_are_not_learned_stay_what_they_are(weights, total, press_ctrl_c):
+    press_ctrl_c(0)
+    data = cvi.Dataset(BLOBS, (BLOBS[:, 0] > 5).astype(int))
+    construction = cvi.BBPSVI(6, learn={"x"}, weights=weights, init="spread")
+    start = cvi.fit(construction, cvi.models.LogisticRegression(2), data, key=0, progress=False)
+    np.testing.assert_allclose(start.coreset.weights, total / 6, rtol=1e-6)

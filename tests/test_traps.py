@@ -17,6 +17,7 @@ from coresetvi import BBPSVI, Dataset, Fit, FullVI
 from coresetvi.families import FullRank, LowRank, MeanField
 from coresetvi.importance import khat_threshold, normalise, normalised_ess
 from coresetvi.inner import Alternating, Implicit, Unrolled
+from coresetvi.laplace import laplace_moments
 from coresetvi.models import (
     BayesianMLP,
     LinearRegression,
@@ -424,3 +425,23 @@ def test_trap_12_a_diagonal_r_has_the_right_mean_and_a_kl_of_its_own():
         0.5 * (np.log(np.diag(precision)).sum() - np.linalg.slogdet(precision)[1]), rel=1e-6
     )
     assert kl > 0.1
+
+
+# Not in the design: unit weights cannot hold a posterior that is long in units of the prior (docs/design.md).
+LAMBERT = 0.27846454276  # W(1/e), the largest z sigmoid(-z), at z = 1 + W(1/e)
+
+
+@double
+@pytest.mark.parametrize("size", [10, 40])
+def test_no_points_of_unit_weight_put_the_mode_of_a_logistic_regression_further_out(size):
+    model, longest = LogisticRegression(3), math.sqrt(LAMBERT * size)
+    generator = np.random.default_rng(size)
+    for scale in (0.1, 1.0, 10.0):
+        direction = generator.standard_normal(3)
+        x = scale * generator.standard_normal((size, 3))
+        mode, _ = laplace_moments(model, Dataset(x, (x @ direction > 0).astype(int)))
+        assert np.linalg.norm(mode) < longest
+    # Points in one place reach it, to a thousandth of a standard deviation: modes are searched no closer.
+    place = np.array([(1.0 + LAMBERT) / longest, 0.0, 0.0])
+    mode, covariance = laplace_moments(model, Dataset(np.tile(place, (size, 1)), np.ones(size, int)))
+    np.testing.assert_allclose(mode, [longest, 0.0, 0.0], atol=1e-3 * math.sqrt(covariance[0, 0]))

@@ -106,10 +106,13 @@ def start_leaves(
         y = even_labels(data, size, frame.num_classes)
         return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), None
     rows = stratified_rows(data, size, frame, generator)
+    # No start but a given one has a total of its own: unit weights are to stay unit weights.
     if start == "spread":
-        return given_leaves(frame, spread_rows(data, rows))
-    chosen = data.take(rows)
-    weights = start_weights(data, chosen.y, frame.num_classes, size)
+        chosen = spread_rows(data, rows)
+        weights = chosen.weights
+    else:
+        chosen = data.take(rows)
+        weights = start_weights(data, chosen.y, frame.num_classes, size)
     x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
     return raw_leaves(frame, x, chosen.y, weights, 0.0), chosen.indices
 

@@ -14,7 +14,8 @@
                    axis of a picture, where problems are in a row),
                    paper = {group = options}: the paper's settings for groups of methods;
                    or problems = [names] of those in problems.toml
-    [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), sizes,
+    [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), ours
+                   (options that the paper's settings do not have), sizes,
                    driver (fit, prune or continual) and stages (its sizes before the last one), retrain
                    (false: what it fitted is a fresh posterior already), transfer (sizes), automatic (true: it
                    stops by itself, if need be before the budget is used up), fresh_steps, budget, num_steps,
@@ -69,6 +70,7 @@ class Method:
     name: str
     construction: str
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    ours: dict[str, Any] = dataclasses.field(default_factory=dict)
     sizes: tuple[int, ...] | None = None
     driver: str = "fit"
     stages: tuple[int, ...] = ()
@@ -266,10 +268,10 @@ class Experiment:
 
     def construction(self, cell: Cell) -> Construction:
         """The construction of a cell, with the settings that were chosen."""
-        group = dict(self.paper_group(cell))
-        group.pop("num_steps", None)
         method = self.method(cell.method)
-        return method.build(method.stages[0] if method.stages else cell.size, group)
+        more = dict(method.ours if self.settings == OURS else self.paper_group(cell))
+        more.pop("num_steps", None)
+        return method.build(method.stages[0] if method.stages else cell.size, more)
 
     def steps_of(self, cell: Cell) -> int | None:
         """How many steps a fit of the cell takes; None where something else ends it."""
