@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coresetvi.artefact import provenance
 
-from . import constructions, early_stopping, images, posterior, quality, speed, verdicts
+from . import constructions, early_stopping, images, posterior, quality, speed, unit_weights, verdicts
 from .report import write_report
 
 FOLDER = Path(__file__).parent
@@ -27,6 +27,7 @@ PARTS = {
     "network_nuts": posterior.halfmoon,
     "verdicts": verdicts.run,
     "images": images.run,
+    "unit_weights": unit_weights.run,
 }
 
 

@@ -147,3 +147,28 @@ def pruning(rows: list[dict]) -> list[str]:
         "",
         *table(header, body),
     ]
+
+
+def unit_weights(rows: list[dict]) -> list[str]:
+    body = [
+        [
+            row["data"],
+            str(row["size"]),
+            f"{row['longest']:.2f}",
+            f"{row['length']:.2f}",
+            f"{row['best_nll']:.4f}",
+            f"{row['nll']:.4f}",
+            f"{100.0 * (row['best_nll'] / row['nll'] - 1.0):+.1f} %",
+        ]
+        for row in rows
+    ]
+    header = ["", "M", "longest mode", "that of all rows", "best NLL of that length", "of all rows", "gap"]
+    return [
+        "## What points of weight one can reach",
+        "",
+        "Given M points of weight one, wherever they are, the mode is no longer than sqrt(0.2785 M)",
+        "([why](design.md#what-unit-weights-cannot-do)). The best theta of that length, fitted to the test",
+        "rows themselves, against the mode given all training rows:",
+        "",
+        *table(header, body),
+    ]

@@ -25,6 +25,7 @@ def write_report(results: dict, path: Path) -> None:
         "network_nuts": draws.network,
         "verdicts": draws.verdicts,
         "images": image_report.images,
+        "unit_weights": more.unit_weights,
     }
     lines = [
         "# Performance",
