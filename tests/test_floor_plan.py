@@ -110,6 +110,7 @@ FLOORS = [
     "choices",
     "compare",
     "reproduction.objects",
+    "reproduction.parts",
     "reproduction.experiment",
     "reproduction.reading",
     "reproduction.grid",

@@ -22,8 +22,8 @@ from coresetvi.reproduction import (
     planes,
     read_experiment,
 )
-from coresetvi.reproduction.experiment import Cell
 from coresetvi.reproduction.grid import Grid, open_grid
+from coresetvi.reproduction.parts import Cell
 from coresetvi.reproduction.report import summarise
 from coresetvi.reproduction.run import run_cells
 

@@ -16,7 +16,7 @@ from coresetvi import cli, cli_reproduce, plots
 from coresetvi.config import encode
 from coresetvi.errors import InputError
 from coresetvi.reproduction import experiment_names, measures, objects, read_experiment, report, run, views
-from coresetvi.reproduction.experiment import Cell
+from coresetvi.reproduction.parts import Cell
 from coresetvi.reproduction.reading import parse
 
 TINY = """

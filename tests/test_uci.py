@@ -12,9 +12,9 @@ import scipy.stats
 
 import coresetvi as cvi
 from coresetvi.reproduction import read_experiment
-from coresetvi.reproduction.experiment import Cell
 from coresetvi.reproduction.grid import Grid
 from coresetvi.reproduction.objects import build
+from coresetvi.reproduction.parts import Cell
 from coresetvi.reproduction.regression import regression
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -24,8 +24,9 @@ from .console import (
 from .errors import InputError
 from .progress import Progress
 from .reproduction import experiment_names, read_experiment
-from .reproduction.experiment import OURS, PAPER, Cell, Experiment
+from .reproduction.experiment import OURS, PAPER, Experiment
 from .reproduction.grid import open_grid
+from .reproduction.parts import Cell
 from .reproduction.report import SCORES, explanation, record_notes, table_lines, write_report
 from .reproduction.run import run_cells, share
 

@@ -10,8 +10,9 @@ import coresetvi as cvi
 from .. import records
 from ..config import encode
 from ..errors import InputError
-from .experiment import Cell, Experiment
+from .experiment import Experiment
 from .objects import build
+from .parts import Cell
 
 COMMON = {"experiment": "another experiment"}
 PARTS = COMMON | {

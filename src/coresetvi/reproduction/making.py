@@ -10,8 +10,9 @@ import coresetvi as cvi
 
 from ..config import encode
 from ..errors import InputError
-from .experiment import Cell, Experiment
+from .experiment import Experiment
 from .grid import Grid
+from .parts import Cell
 
 FITS, CHECKPOINTS = "fits", "checkpoints"
 # More than any budget allows: a fit that does not stop by itself takes all the time it is given.

@@ -18,9 +18,10 @@ import coresetvi as cvi
 from ..compare import LARGEST_LAPLACE, posterior_kl
 from ..errors import CoresetviError
 from ..importance import normalise, normalised_ess
-from .experiment import Cell, Experiment
+from .experiment import Experiment
 from .grid import Grid
 from .making import FITS, about, limits, make_fit, whole
+from .parts import Cell
 from .planes import plane
 from .regression import regression
 

@@ -13,7 +13,8 @@ from .. import records, storage
 from ..compare import with_error
 from ..errors import InputError
 from .differences import sentences
-from .experiment import ALL, PAPER, Cell, Experiment
+from .experiment import PAPER, Experiment
+from .parts import ALL, Cell
 from .reading import experiment_names, read_experiment
 from .report import (
     PERCENT,

@@ -13,9 +13,9 @@ import numpy as np
 import coresetvi as cvi
 
 from .. import plots
-from .experiment import Cell
 from .grid import Grid
 from .making import about, learn_tasks, make_fit
+from .parts import Cell
 
 RESOLUTION = 40
 MOST_DATA = 300  # rows of the data that a record keeps, to be drawn as dots

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .experiment import ALL, Experiment, Method, Problem
+from .experiment import Experiment
 from .objects import frozen, make
+from .parts import ALL, Method, Problem
 
 ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 PAPER_TABLE = "paper.csv"

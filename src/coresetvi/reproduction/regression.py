@@ -8,9 +8,9 @@ import numpy as np
 
 import coresetvi as cvi
 
-from .experiment import Cell
 from .grid import Grid
 from .making import about, limits, whole
+from .parts import Cell
 
 # The random stream of a posterior that is trained anew on the final coreset is another than the coreset's.
 FRESH = 1

@@ -6,7 +6,8 @@ from typing import Any
 
 from .. import records, tables
 from ..compare import mean_and_error, with_error
-from .experiment import ALL, Cell, Experiment
+from .experiment import Experiment
+from .parts import ALL, Cell
 from .views import draw_views
 
 # Scores, what to call them, and their digits; papers give accuracies in percent.

@@ -15,10 +15,11 @@ import coresetvi as cvi
 
 from .. import records, storage
 from ..errors import CoresetviError, InputError
-from .experiment import Cell, Experiment
+from .experiment import Experiment
 from .grid import Grid
 from .making import CHECKPOINTS, FITS
 from .measures import MEASURES
+from .parts import Cell
 
 Announce = Callable[[Cell, dict[str, Any] | None, list[Cell], float], None]
 

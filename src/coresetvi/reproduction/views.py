@@ -9,8 +9,9 @@ import coresetvi as cvi
 from .. import image_plots, plots
 from ..errors import InputError
 from . import line_plots, plane_plots
-from .experiment import ALL, Cell, Experiment
+from .experiment import Experiment
 from .making import FITS
+from .parts import ALL, Cell
 
 IMAGES = "images"
 ROW_AXES = (2, 3)  # of an image: height, width and perhaps colours
