@@ -124,14 +124,14 @@ def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Recor
         "record": to_json(record, "record"),
     }
     text = json.dumps(content | {"sha256": checksum(content)}, indent=2, allow_nan=False) + "\n"
-    replace_file(Path(folder) / FOLDER / f"{name}.json", text)
+    replace_file(Path(folder) / FOLDER / f"{name}.json", text.encode("utf-8"))
 
 
-def replace_file(file: Path, text: str) -> None:
+def replace_file(file: Path, content: bytes) -> None:
     """Write a file whole, or leave what there was."""
     staging = file.with_name(f".{file.stem}.part")
     try:
-        write_file(staging, text.encode("utf-8"))
+        write_file(staging, content)
         os.replace(staging, file)
     except OSError as error:
         raise _unwritable(file, error) from error

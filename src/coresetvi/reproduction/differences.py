@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .experiment import Experiment
+from .experiment import OURS, Experiment
 from .report import PERCENT, SCORES, plain_markdown
 
 # Differences of so many standard errors are spoken of.
@@ -19,7 +19,7 @@ def sentences(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, A
     paper's splits are not known, and full-data inference does not give the paper's number on ours.
     """
     told = []
-    for row in rows.get("ours", ()):
+    for row in rows.get(OURS, ()):
         ours, paper = row["fresh"].get(experiment.metric), row["paper"]
         if ours is None or ours["mean"] is None or paper["mean"] is None:
             continue

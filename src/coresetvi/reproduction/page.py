@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import records, storage
+from .. import records
 from ..compare import with_error
 from ..errors import InputError
 from .differences import sentences
-from .experiment import PAPER, Experiment
+from .experiment import OURS, PAPER, Experiment
 from .parts import ALL, Cell
 from .reading import experiment_names, read_experiment
 from .report import (
@@ -65,7 +65,7 @@ def pack(results: Path, docs: Path) -> list[Path]:
         place = docs / PACKS / f"{folder.parent.name}.jsonl.gz"
         place.parent.mkdir(parents=True, exist_ok=True)
         # No time in the file: the same records are the same bytes.
-        storage.write_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
+        records.replace_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
         written.append(place)
     return written
 
@@ -94,7 +94,7 @@ def write_page(docs: Path) -> Path:
         experiment = read_experiment(name)
         packs = {
             settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}.jsonl.gz"
-            for settings in ("ours", PAPER)
+            for settings in (OURS, PAPER)
         }
         # A pack may have the cells of several views.
         mine = {cell.name for cell in experiment.cells()}
@@ -110,7 +110,7 @@ def write_page(docs: Path) -> Path:
     if missing:
         parts.insert(1, f"There are no records yet of {', '.join(missing)}.")
     place = docs / PAGE
-    records.replace_file(place, "\n\n".join(parts) + "\n")
+    records.replace_file(place, ("\n\n".join(parts) + "\n").encode("utf-8"))
     return place
 
 
@@ -130,8 +130,8 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
     if experiment.says:
         text.append(experiment.says.strip())
     rows = {settings: summarise(experiment, some) for settings, some in found.items()}
-    if "ours" in found:
-        drawn = draw_views(experiment, rows["ours"], found["ours"], docs / FIGURES)
+    if OURS in found:
+        drawn = draw_views(experiment, rows[OURS], found[OURS], docs / FIGURES)
         pictures = [place for kind, place in drawn.items() if kind in ("picture", "animation")]
         pictures += [docs / FIGURES / name for name in image_files(experiment)]
         text += [
@@ -143,7 +143,7 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
         text.append("\n".join(beside(experiment, rows)))
         if told := sentences(experiment, rows):
             text.append("\n".join(f"- {sentence}" for sentence in told))
-    mine = rows.get("ours", [])
+    mine = rows.get(OURS, [])
     alone = bool(experiment.metrics) and not experiment.paper
     if mine and (alone or any(row["warm"] for row in mine)):  # the paper has nothing, or not all scores
         text.append("\n".join(markdown_table(*table_lines(experiment, mine))))
@@ -161,7 +161,7 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
     for settings, some in rows.items():
         for row in some:
             places.setdefault((row["problem"], row["method"], row["size"]), {})[settings] = row
-    columns = ["paper", *(["paper's settings"] if PAPER in rows else []), "ours"]
+    columns = ["paper", *(["paper's settings"] if PAPER in rows else []), OURS]
     header = [
         "problem",
         "method",
@@ -173,7 +173,7 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
     for (problem, method, size), some in places.items():
         known = next(iter(some.values()))
         numbers, gaps = [with_error(known["paper"], digits)], [signed(known["paper_gap"], digits)]
-        for settings in ([PAPER] if PAPER in rows else []) + ["ours"]:
+        for settings in ([PAPER] if PAPER in rows else []) + [OURS]:
             row = some.get(settings)
             numbers.append(with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, digits))
             gaps.append(signed(row["gap"] if row else None, digits))

@@ -222,7 +222,8 @@ def write_report(
     if rows:
         name = experiment.name
         places |= {"table": out / f"{name}.md", "csv": out / f"{name}.csv"}
-        records.replace_file(places["table"], markdown(experiment, rows, record_notes(found)))
+        text = markdown(experiment, rows, record_notes(found))
+        records.replace_file(places["table"], text.encode("utf-8"))
         tables.write_table(places["csv"], flat_columns(rows), overwrite=True)
         places |= draw_views(experiment, rows, found, out)
     return rows, {name: str(place) for name, place in places.items()}
