@@ -45,7 +45,7 @@ paper = [["lr", "nll", "BB PSVI", 3, 0.9, 0.01], ["lr", "nll", "Everything", "al
 id = "lr"
 dataset = { name = "synthetic_lr", n = 60, dim = 2 }
 model = { type = "LogisticRegression", num_features = 2 }
-paper = { batch = { batch_size = 7, num_steps = 3 } }
+paper = { batch = { batch_size = 7, num_steps = 3 }, slow = { budget = 2.0 } }
 
 [[problems]]
 id = "far"
@@ -65,6 +65,7 @@ id = "full"
 name = "Everything"
 construction = "FullVI"
 options = { family = { type = "MeanField" } }
+paper = "slow"
 """
 TIMES = SCORES.replace('measure = "scores"', 'measure = "times"').replace('["lines"]', '["curves"]')
 TIMES = TIMES.replace("num_steps = 2\n", "num_steps = 41\n").replace("keys = 2", "keys = 1")
@@ -185,7 +186,12 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     assert paper.construction(cell).batch_size == 7 and ours.construction(cell).batch_size is None
     assert paper.construction(cell).init == "subset" and ours.construction(cell).init == "spread"
     unbound = dataclasses.replace(paper, num_steps=None)
-    assert unbound.steps_of(cell) == 3 and unbound.steps_of(Cell("lr", "full", None, 0)) is None
+    everything = Cell("lr", "full", None, 0)
+    assert unbound.steps_of(cell) == 3 and unbound.steps_of(everything) is None
+    assert unbound.minutes_of(cell) is None and unbound.minutes_of(everything) == 2.0
+    assert unbound.with_settings("ours").minutes_of(everything) == ours.budget
+    asked = unbound.select(budget=1.0)
+    assert asked.minutes_of(cell) == asked.minutes_of(everything) == 1.0
     with pytest.raises(InputError, match="choose ours or paper"):
         ours.with_settings("theirs")
     plain = dataclasses.replace(ours, problems=(dataclasses.replace(ours.problems[0], paper={}),))

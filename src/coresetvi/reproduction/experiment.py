@@ -12,7 +12,8 @@
     [[problems]]   id, dataset = {name, options of the loader}, model = {type, its fields}, transfer (a
                    model of flat rows), optional (true: left out where its file is missing), position (on the
                    axis of a picture, where problems are in a row),
-                   paper = {group = options}: the paper's settings for groups of methods;
+                   paper = {group = options}: the paper's settings for groups of methods,
+                   with num_steps or budget among them;
                    or problems = [names] of those in problems.toml
     [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), ours
                    (options that the paper's settings do not have), sizes,
@@ -38,6 +39,7 @@ from ..errors import InputError
 from .parts import Cell, Method, Problem
 
 OURS, PAPER = "ours", "paper"
+BOUNDS = ("num_steps", "budget")  # in a group of the paper's settings, beside options of constructions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,14 +151,11 @@ class Experiment:
         if sizes is not None:
             # A method that the paper has at M = 100 only can be asked for at any size.
             chosen = tuple(dataclasses.replace(one, sizes=None) for one in chosen)
-        if budget is not None:
-            chosen = tuple(dataclasses.replace(one, budget=None) for one in chosen)
         return dataclasses.replace(
             self,
             methods=chosen,
             sizes=self.sizes if sizes is None else tuple(sizes),
             keys=self.keys if keys is None else keys,
-            budget=self.budget if budget is None else float(budget),
             most_minutes=self.most_minutes if budget is None else float(budget),
         )
 
@@ -179,8 +178,8 @@ class Experiment:
     def construction(self, cell: Cell) -> Construction:
         """The construction of a cell, with the settings that were chosen."""
         method = self.method(cell.method)
-        more = dict(method.ours if self.settings == OURS else self.paper_group(cell))
-        more.pop("num_steps", None)
+        given = method.ours if self.settings == OURS else self.paper_group(cell)
+        more = {name: value for name, value in given.items() if name not in BOUNDS}
         return method.build(method.stages[0] if method.stages else cell.size, more)
 
     def steps_of(self, cell: Cell) -> int | None:
@@ -198,9 +197,9 @@ class Experiment:
 
     def minutes_of(self, cell: Cell) -> float | None:
         """Minutes that a fit of the cell may take; None where only a number of steps bounds it."""
-        if self.steps_of(cell) is not None:
+        if self.most_minutes is not None or self.steps_of(cell) is not None:
             return self.most_minutes
-        own = self.method(cell.method).budget
+        own = self.paper_group(cell).get("budget", self.method(cell.method).budget)
         return self.budget if own is None else own
 
     def problem(self, name: str) -> Problem:
