@@ -162,7 +162,8 @@ def test_scores_are_those_of_the_fit_and_gaps_those_to_the_reference(tmp_path):
     assert (tmp_path / "out" / "tiny.png").stat().st_size > 1000
     assert any(note.startswith("far is left out: webspam") for note in answer["notes"])
     train, test = cvi.datasets.synthetic_lr(n=60, dim=2)
-    fit = cvi.fit(cvi.BBPSVI(3), cvi.models.LogisticRegression(2), train, key=1, num_steps=2, progress=False)
+    asked, model = cvi.BBPSVI(3, init="spread"), cvi.models.LogisticRegression(2)
+    fit = cvi.fit(asked, model, train, key=1, num_steps=2, progress=False)
     (record,) = [one for one in answer["records"] if (one["size"], one["key"]) == (3, 1)]
     assert record["fresh"]["nll"] == pytest.approx(fit.evaluate(test, num_samples=20)["nll"])
     assert record["fresh"]["ess_1000"] == pytest.approx(fit.reliability(1000)["ess"], rel=1e-3)
