@@ -1,13 +1,15 @@
-"""How well the best theta predicts that points of weight one can have for a mode (docs/design.md)."""
+"""How well the best theta predicts that points of weight one can reach (docs/design.md)."""
 
 import math
 
 import numpy as np
+import scipy.optimize
+import scipy.special
 
 import coresetvi as cvi
 from coresetvi.laplace import laplace_moments
 
-LAMBERT = 0.27846454276  # W(1/e), the largest z sigmoid(-z)
+LARGEST = float(scipy.special.lambertw(math.exp(-1.0)).real)  # of z sigmoid(-z)
 SIZES = (10, 40, 100)
 
 
@@ -18,57 +20,31 @@ def run() -> list[dict]:
         train, test = cvi.datasets.load(name)
         model = cvi.models.LogisticRegression(train.x.shape[1])
         mode, _ = laplace_moments(model, train)
+        # Rows of label 0 have their sign turned.
         x = np.asarray(test.x, np.float64) * np.where(np.asarray(test.y) > 0, 1.0, -1.0)[:, None]
-        base = nll(x, mode)
         for size in SIZES:
-            longest = math.sqrt(LAMBERT * size)
-            best = best_of_length(x, longest)
-            rows.append(
-                {
-                    "data": name,
-                    "size": size,
-                    "length": float(np.linalg.norm(mode)),
-                    "longest": longest,
-                    "nll": base,
-                    "best_nll": nll(x, best),
-                }
-            )
+            longest = {"mode": math.sqrt(LARGEST * size), "mean": math.sqrt(model.dim + LARGEST * size)}
+            found = {"length": float(np.linalg.norm(mode)), "nll": nll(mode, x)[0]}
+            found |= {f"longest_{which}": length for which, length in longest.items()}
+            found |= {f"nll_{which}": best_nll(x, length) for which, length in longest.items()}
+            rows.append({"data": name, "size": size, **found})
     return rows
 
 
-def nll(x: np.ndarray, theta: np.ndarray) -> float:
-    """Mean negative log-likelihood; rows of label 0 have their sign turned."""
-    return float(np.mean(np.logaddexp(0.0, -x @ theta)))
+def nll(theta: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray]:
+    """Mean negative log-likelihood and its gradient."""
+    score = x @ theta
+    return float(np.mean(np.logaddexp(0.0, -score))), -scipy.special.expit(-score) @ x / len(x)
 
 
-def best_of_length(x: np.ndarray, longest: float) -> np.ndarray:
-    """The theta at most so long with the least NLL on these very rows: no fit does better."""
-    least, most = 1e-9, 1e3  # multipliers of |theta|^2 / 2, between which the right one lies
-    theta = ridge_mode(x, least)
-    if np.linalg.norm(theta) <= longest:
-        return theta
-    for _ in range(50):
-        multiplier = math.sqrt(least * most)
-        theta = ridge_mode(x, multiplier)
-        least, most = (multiplier, most) if np.linalg.norm(theta) > longest else (least, multiplier)
-    return theta
-
-
-def ridge_mode(x: np.ndarray, multiplier: float) -> np.ndarray:
-    """The minimum of NLL + multiplier |theta|^2 / 2, by Newton steps that are halved until they go down."""
-    theta = np.zeros(x.shape[1])
-
-    def loss(at: np.ndarray) -> float:
-        return nll(x, at) + 0.5 * multiplier * float(at @ at)
-
-    for _ in range(100):
-        wrong = 0.5 * (1.0 - np.tanh(0.5 * (x @ theta)))
-        gradient = multiplier * theta - wrong @ x / len(x)
-        curvature = (x.T * (wrong * (1.0 - wrong))) @ x / len(x) + multiplier * np.eye(len(theta))
-        step = np.linalg.solve(curvature, gradient)
-        while loss(theta - step) > loss(theta) and np.linalg.norm(step) > 1e-12:
-            step = 0.5 * step
-        theta = theta - step
-        if np.linalg.norm(step) < 1e-9:
-            break
-    return theta
+def best_nll(x: np.ndarray, longest: float) -> float:
+    """The least NLL on these very rows of a theta that is at most so long: no fit does better."""
+    short_enough = {"type": "ineq", "fun": lambda t: longest**2 - t @ t, "jac": lambda t: -2.0 * t}
+    options = {"maxiter": 1000, "ftol": 1e-12}
+    start = np.zeros(x.shape[1])
+    found = scipy.optimize.minimize(
+        nll, start, (x,), jac=True, method="SLSQP", constraints=[short_enough], options=options
+    )
+    if not found.success:
+        raise RuntimeError(f"no best theta of length {longest:.2f} was found: {found.message}")
+    return float(found.fun)

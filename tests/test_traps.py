@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.special
 import scipy.stats
 from jax.flatten_util import ravel_pytree
 
@@ -428,7 +429,7 @@ def test_trap_12_a_diagonal_r_has_the_right_mean_and_a_kl_of_its_own():
 
 
 # Not in the design: unit weights cannot hold a posterior that is long in units of the prior (docs/design.md).
-LAMBERT = 0.27846454276  # W(1/e), the largest z sigmoid(-z), at z = 1 + W(1/e)
+LAMBERT = float(scipy.special.lambertw(math.exp(-1.0)).real)  # the largest z sigmoid(-z), at z = 1 + LAMBERT
 
 
 @double

@@ -52,9 +52,9 @@ def reproduce(
     budget: Annotated[float | None, typer.Option(metavar="MINUTES", help="Time that a fit may take.")] = None,
     keys: Annotated[int | None, typer.Option(help="Fits of each kind, with keys 0, 1, ...")] = None,
     part: Annotated[
-        str | None,
+        str,
         typer.Option(metavar="K/N", help="Only that part of the fits, for N processes with the same --out."),
-    ] = None,
+    ] = "1/1",
     out: Annotated[
         Path | None, typer.Option(help="Directory for records, fits, table and pictures; default its name.")
     ] = None,
@@ -77,9 +77,9 @@ def reproduce(
         everything = experiment == EVERYTHING
         if everything and (sizes or methods):
             raise InputError("--sizes and --methods are for one experiment; leave them out, or name it")
-        if part is not None and overwrite:
+        number, parts = part_of(part)
+        if parts > 1 and overwrite:
             raise InputError("--overwrite would empty the folder of the other parts; leave it or --part out")
-        place_in_whole = None if part is None else part_of(part)
         chosen = []
         for name in experiment_names() if everything else [experiment]:
             whole = read_experiment(name)
@@ -100,7 +100,7 @@ def reproduce(
             place = Path(whole.folder) if out is None else out / whole.folder if everything else out
             # Two views of the same cells share a folder: only the first of them may empty it.
             anew = overwrite and place not in done
-            answers.append(run_one(whole, selected, place, anew, place_in_whole, as_json))
+            answers.append(run_one(whole, selected, place, anew, (number, parts), as_json))
             done.add(place)
             if answers[-1]["interrupted"]:
                 break
@@ -118,14 +118,12 @@ def run_one(
     selected: Experiment,
     out: Path,
     overwrite: bool,
-    part: tuple[int, int] | None,
+    part: tuple[int, int],
     as_json: bool,
 ) -> dict[str, Any]:
     """Run the `selected` cells and report on all that the folder has of `whole`; the answer for machines."""
     grid, notes = open_grid(selected)
-    cells = grid.experiment.cells()
-    if part is not None:
-        cells = share(cells, *part)
+    cells = share(grid.experiment.cells(), *part)
     with Progress(False if as_json else None) as bar:
 
         def announce(cell: Cell, record: dict[str, Any] | None, left: list[Cell], seconds: float) -> None:
