@@ -26,9 +26,10 @@ from coresetvi.effort import numbers_per_row
 from coresetvi.errors import ArtefactError, CoresetviError, InputError, NonFiniteError
 from coresetvi.families import MeanField
 from coresetvi.inner import Joint, Unrolled
+from coresetvi.inner.base import InnerInfo
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression
 from coresetvi.objectives import ImportanceElbo
-from coresetvi.outer import Info
+from coresetvi.outer import Info, describe
 from coresetvi.schedule import decay_factor, decide, fixed_schedule, open_schedule
 from coresetvi.weights import Simplex, Unit
 
@@ -429,10 +430,20 @@ def noise(steps):
     return np.random.default_rng(steps).standard_normal((steps, 2))
 
 
-def test_a_loss_that_still_falls_is_left_alone():
+@pytest.mark.parametrize("rate", [1.0, -1.0], ids=["falls", "rises"])
+def test_a_loss_that_still_moves_is_left_alone(rate):
     schedule = open_schedule(300)
     for steps in range(1, 300):
-        assert decide(schedule, falling(steps) + noise(steps), np.ones((steps, 2))) == schedule
+        assert decide(schedule, falling(steps, rate) + noise(steps), np.ones((steps, 2))) == schedule
+
+
+def test_one_draw_says_nothing_about_the_kl_and_so_does_not_end_a_fit():
+    solved = InnerInfo(jnp.zeros(()), jnp.asarray(1), jnp.asarray(True))
+    one, two = (describe(jnp.zeros(()), *jnp.ones((4, num)), solved).kl for num in (1, 2))
+    assert np.isnan(one)
+    assert two == 0.0
+    schedule = open_schedule(300)
+    assert decide(schedule, falling(120), np.full((120, 2), np.nan)) == schedule
 
 
 NO_GAIN = {

@@ -67,14 +67,16 @@ def describe(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
 
     KL(q || p) = log E_q[exp R] - E_q[R] with R = data - core: half the variance of R, to second order. The
     variance is taken under defensive weights: under weights that rest on one draw it would always be zero.
+    Where there is but one draw, the KL is unknown.
     """
     weights = normalise(log_weights(core, prior, proposal))
     mixed = defensive(weights)
     residual = data - core
     residual = residual - jnp.sum(mixed * residual)
+    kl = 0.5 * jnp.sum(mixed * residual**2)
     return Info(
         loss=loss,
-        kl=0.5 * jnp.sum(mixed * residual**2),
+        kl=kl if residual.size > 1 else jnp.full_like(kl, jnp.nan),
         ess=normalised_ess(weights),
         inner_gradient_norm=inner.gradient_norm,
         inner_steps=inner.steps,

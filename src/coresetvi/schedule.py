@@ -58,7 +58,8 @@ def decide(schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
     window = max(schedule.first_look // 2, int(LOOK_PART * steps))
     last, before = losses[-window:], losses[-2 * window : -window]
     # Medians and the median deviation: a few steps that went astray must not look like the end.
-    gain = float(np.median(before) - np.median(last))
+    # Either way: a loss that rises is under way as well, to where the steps settle.
+    gain = abs(float(np.median(before) - np.median(last)))
     spread = np.concatenate([last - np.median(last), before - np.median(before)])
     error = 2.0 * float(np.median(np.abs(spread))) / math.sqrt(last.size)
     settled = gain < max(error, NEGLIGIBLE) or kl[-window:].mean() < NEGLIGIBLE
