@@ -14,9 +14,9 @@ SIZES = (10, 40, 100)
 
 
 def run() -> list[dict]:
-    """Lengths and test NLLs on phishing and adult."""
+    """Lengths and test NLLs."""
     rows = []
-    for name in ("phishing", "adult"):
+    for name in ("phishing", "adult", "nslkdd"):
         train, test = cvi.datasets.load(name)
         model = cvi.models.LogisticRegression(train.x.shape[1])
         mode, _ = laplace_moments(model, train)

@@ -191,6 +191,11 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     assert unbound.steps_of(cell) == 3 and unbound.steps_of(everything) is None
     assert unbound.minutes_of(cell) is None and unbound.minutes_of(everything) == 2.0
     assert unbound.with_settings("ours").minutes_of(everything) == ours.budget
+    patient = dataclasses.replace(ours.problems[0], budget=ours.budget + 1.0)
+    assert (
+        dataclasses.replace(ours, num_steps=None, problems=(patient,)).minutes_of(everything)
+        == patient.budget
+    )
     asked = unbound.select(budget=1.0)
     assert asked.minutes_of(cell) == asked.minutes_of(everything) == 1.0
     with pytest.raises(InputError, match="choose ours or paper"):

@@ -13,14 +13,13 @@ from .choices import METHODS, build_construction, refusal, takes
 from .config import encode
 from .constructions.base import Construction
 from .errors import CoresetviError, InputError
-from .laplace import gaussian_kl, laplace_moments
+from .laplace import Moments, gaussian_kl, laplace_moments
 from .prediction import CLASS_SCORES
 from .records import digest
 
 NUM_DRAWS = 1000  # for effective sample size and k-hat
 # Beyond so many parameters a Laplace approximation, which needs the whole Hessian, is not worth its time.
 LARGEST_LAPLACE = 128
-Moments = tuple[Any, Any]  # mean (d,) and covariance (d, d)
 # What a record says about a fit, besides the scores of classes or the rmse.
 NUMBERS = ("nll", "kl", "ess", "khat", "seconds", "compile_seconds", "steps", "coreset_size", "total_weight")
 
@@ -166,22 +165,16 @@ def coreset_kl(comparison: Comparison, cell: Cell, coreset: cvi.Dataset) -> floa
     if not METHODS[cell.method].sized or model.dim > LARGEST_LAPLACE:
         return None
     try:
-        return posterior_kl(model, coreset, comparison.train, comparison.full_moments)
+        return posterior_kl(model, coreset, comparison.full_moments)
     except CoresetviError:
         return None
 
 
-def posterior_kl(
-    model: cvi.models.Model,
-    coreset: cvi.Dataset,
-    data: cvi.Dataset,
-    full: Moments | None = None,
-) -> float:
+def posterior_kl(model: cvi.models.Model, coreset: cvi.Dataset, full: Moments) -> float:
     """KL in nats of the posterior given the coreset to that given the data, both as Laplace approximations.
 
-    `full` are mean and covariance of the latter, if known already.
+    `full` are mean and covariance of the latter.
     """
-    full = laplace_moments(model, data) if full is None else full
     return gaussian_kl(*laplace_moments(model, coreset), *full)
 
 

@@ -13,6 +13,8 @@ from .likelihood_sums import log_likelihood_sums
 from .models.base import Model
 from .start import start_family
 
+Moments = tuple[np.ndarray, np.ndarray]  # mean (d,) and covariance (d, d)
+
 
 @eqx.filter_jit
 def fit_laplace(
@@ -29,7 +31,7 @@ def fit_laplace(
     return Laplace().solve(problem, {}, psi, key)
 
 
-def laplace_moments(model: Model, data: Dataset) -> tuple[np.ndarray, np.ndarray]:
+def laplace_moments(model: Model, data: Dataset) -> Moments:
     """Mode of the posterior given weighted data, and the inverse of the curvature there.
 
     Exact for a linear model with Gaussian noise:

@@ -11,7 +11,7 @@
                    not said here is as there; `only` are those of its methods that matter
     [[problems]]   id, dataset = {name, options of the loader}, model = {type, its fields}, transfer (a
                    model of flat rows), optional (true: left out where its file is missing), position (on the
-                   axis of a picture, where problems are in a row),
+                   axis of a picture, where problems are in a row), budget (if its fits need more),
                    paper = {group = options}: the paper's settings for groups of methods,
                    with num_steps or budget among them;
                    or problems = [names] of those in problems.toml
@@ -200,7 +200,7 @@ class Experiment:
         if self.most_minutes is not None or self.steps_of(cell) is not None:
             return self.most_minutes
         own = self.paper_group(cell).get("budget", self.method(cell.method).budget)
-        return self.budget if own is None else own
+        return max(self.budget, self.problem(cell.problem).budget) if own is None else own
 
     def problem(self, name: str) -> Problem:
         """The problem of that id."""

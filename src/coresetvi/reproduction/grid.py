@@ -10,6 +10,7 @@ import coresetvi as cvi
 from .. import records
 from ..config import encode
 from ..errors import InputError
+from ..laplace import Moments, laplace_moments
 from .experiment import Experiment
 from .objects import build
 from .parts import Cell
@@ -40,6 +41,7 @@ class Grid:
 
     experiment: Experiment
     loaded: dict[str, Loaded] = dataclasses.field(default_factory=dict)
+    full_moments: dict[str, Moments] = dataclasses.field(default_factory=dict)
 
     def problem(self, name: str) -> Loaded:
         """The problem of that id."""
@@ -51,6 +53,13 @@ class Grid:
             other = None if one.transfer is None else build(one.transfer, f"the transfer of {name!r}")
             self.loaded[name] = Loaded(train, test, records.digest(train, test), model, other)
         return self.loaded[name]
+
+    def moments(self, name: str) -> Moments:
+        """Mean and covariance of a problem's Laplace posterior given all rows, found once."""
+        if name not in self.full_moments:
+            problem = self.problem(name)
+            self.full_moments[name] = laplace_moments(problem.model, problem.train)
+        return self.full_moments[name]
 
     def transfers(self, cell: Cell) -> bool:
         """Whether the other model is trained on the coreset of this cell."""

@@ -79,7 +79,7 @@ def scores(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
         found[f"ess_{draws}"] = mean_ess(fit, draws, MANY_DRAWS // draws)
     found["khat"] = fit.reliability(MANY_DRAWS)["khat"]
     if cell.size is not None and problem.model.dim <= LARGEST_LAPLACE and grid.experiment.detail.get("kl"):
-        found["kl"] = distance(problem.model, fit.coreset, problem.train)
+        found["kl"] = distance(grid, cell, fit.coreset)
     return {**about(fit), "fresh": {name: value for name, value in found.items() if value is not None}}
 
 
@@ -90,10 +90,10 @@ def mean_ess(fit: cvi.Fit, draws: int, times: int) -> float:
     return float(np.mean(sets))
 
 
-def distance(model: Any, coreset: cvi.Dataset, data: cvi.Dataset) -> float | None:
+def distance(grid: Grid, cell: Cell, coreset: cvi.Dataset) -> float | None:
     """KL of the coreset's Laplace posterior to the data's; None where a mode is not found."""
     try:
-        found = posterior_kl(model, coreset, data)
+        found = posterior_kl(grid.problem(cell.problem).model, coreset, grid.moments(cell.problem))
     except CoresetviError:
         return None
     return found if math.isfinite(found) else None

@@ -24,6 +24,7 @@ class Problem:
     model: dict[str, Any]
     transfer: dict[str, Any] | None = None
     position: int | float | None = None
+    budget: float = 0.0
     optional: bool = False
     paper: dict[str, Any] = dataclasses.field(default_factory=dict)
 

@@ -62,15 +62,17 @@ def run_cells(
 def share(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
     """The cells of one of several processes, 1, 2, ... of `parts`.
 
-    By name, so that experiments that have cells in common agree on whose they are.
+    By name, so that experiments that have cells in common agree on whose they are. Cells that differ in their
+    keys alone stay together: they share compiled programs.
 
-    >>> cells = [Cell("phishing", "psvi", size, 0) for size in (10, 40, 100)]
-    >>> [cell.size for cell in share(cells, 1, 2)], [cell.size for cell in share(cells, 2, 2)]
-    ([40], [10, 100])
+    >>> cells = [Cell("phishing", "psvi", size, key) for size in (10, 40, 100) for key in (0, 1)]
+    >>> [(cell.size, cell.key) for cell in share(cells, 1, 2)]
+    [(10, 0), (10, 1), (100, 0), (100, 1)]
     """
 
     def owner(cell: Cell) -> int:
-        return int.from_bytes(hashlib.sha256(cell.name.encode()).digest()) % parts
+        name = dataclasses.replace(cell, key=0).name
+        return int.from_bytes(hashlib.sha256(name.encode()).digest()) % parts
 
     return [cell for cell in cells if owner(cell) == part - 1]
 
