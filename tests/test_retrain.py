@@ -1,6 +1,7 @@
 """A fresh posterior on a coreset's points, and fits that have only so much time."""
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -86,13 +87,17 @@ def test_a_schedule_is_fitted_into_the_time():
     assert within(fixed_schedule(1000), 700, 700.0, 701.0) == fixed_schedule(1000)
 
 
-def test_a_fit_ends_when_its_time_is_up():
-    construction = registry.CONSTRUCTIONS["joint"]
-    fit = cvi.fit(construction, LOGISTIC.model, LOGISTIC.data, key=0, num_steps=10**7, time_limit=0.5)
-    assert fit.result == "time_limit"
-    assert "Time was up" in fit.explanation
-    assert 20 <= fit.about["steps"] < 10**6
-    assert fit.seconds["run"] < 5.0
+def test_a_fit_ends_when_its_time_is_up(tmp_path):
+    call = functools.partial(
+        cvi.fit, registry.CONSTRUCTIONS["joint"], LOGISTIC.model, LOGISTIC.data, key=0, num_steps=10**7
+    )
+    fit = call(time_limit=0.5, checkpoint=tmp_path / "kept")
+    # Taken up again, it still ends where time was up, and says so.
+    for one in (fit, call(time_limit=0.5, checkpoint=tmp_path / "kept", resume=True)):
+        assert one.result == "time_limit"
+        assert "Time was up" in one.explanation
+        assert 20 <= one.about["steps"] == fit.about["steps"] < 10**6
+        assert one.seconds["run"] < 5.0
 
 
 @pytest.mark.parametrize("limit", [0, -1.0])

@@ -45,10 +45,10 @@ class Checkpoint:
             artefact.check_target(self._path)
         self._fingerprint = fingerprint(construction, model, data, keys, num_steps)
 
-    def restore(self, run, schedule: Schedule) -> tuple[History, Schedule, dict[str, float]]:
-        """History, schedule and seconds so far; puts the saved states into `run`."""
+    def restore(self, run, schedule: Schedule) -> tuple[History, Schedule, Schedule, dict[str, float]]:
+        """History, schedule, the one without a time limit, and seconds; puts the saved states into `run`."""
         if self._path is None or not self._resume or not self._path.exists():
-            return History(), schedule, {"compile": 0.0, "run": 0.0}
+            return History(), schedule, schedule, {"compile": 0.0, "run": 0.0}
         arrays, document = artefact.read(self._path, kind="checkpoint")
         if document["fingerprint"] != self._fingerprint:
             raise InputError(
@@ -61,10 +61,12 @@ class Checkpoint:
         past = {name[8:]: values for name, values in arrays.items() if name.startswith("history.")}
         history = History.restore(past)
         run.replace(state, alive, len(history))
-        return history, Schedule(*document["schedule"]), document["seconds"]
+        schedule = document["schedule"]
+        planned = document.get("planned", schedule)  # older checkpoints have none
+        return history, Schedule(*schedule), Schedule(*planned), document["seconds"]
 
-    def keep(self, run, history: History, schedule: Schedule, seconds, now: bool = False) -> None:
-        """Write the state if it is time."""
+    def keep(self, run, history: History, schedules: tuple[Schedule, Schedule], seconds, now=False) -> None:
+        """Write the state if it is time; `schedules` are those that `restore` returns."""
         if self._path is None or len(history) == 0:
             return
         if not now and time.monotonic() - self._written < INTERVAL:
@@ -74,7 +76,8 @@ class Checkpoint:
         arrays |= {f"history.{name}": values for name, values in history.arrays().items()}
         document = {
             "fingerprint": self._fingerprint,
-            "schedule": list(schedule),
+            "schedule": list(schedules[0]),
+            "planned": list(schedules[1]),
             "seconds": seconds,
         }
         artefact.write(self._path, arrays, document, kind="checkpoint", overwrite=True)

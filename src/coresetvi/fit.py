@@ -219,9 +219,9 @@ def run_loop(
     `bounds` are the seconds that compilation took and those that the steps may take.
     """
     compiled, time_limit = bounds
-    history, schedule, seconds = saved.restore(run, schedule)
+    history, schedule, planned, seconds = saved.restore(run, schedule)
     seconds["compile"] += compiled
-    result, planned = "finished", schedule
+    result = "finished"
     try:
         show(history, seconds)
         while len(history) < schedule.end:
@@ -243,7 +243,7 @@ def run_loop(
                 if time_limit is not None:
                     schedule = within(planned, len(history), seconds["run"], time_limit)
             bar.update(len(history), schedule.end, history)
-            saved.keep(run, history, schedule, seconds)
+            saved.keep(run, history, (schedule, planned), seconds)
             show(history, seconds)
         if result == "finished" and schedule.end < planned.end:
             result = "time_limit"
@@ -253,7 +253,7 @@ def run_loop(
         result = "interrupted"
         # Between two lines above, the history may be ahead of the state: the state decides.
         history.cut(run.steps)
-    saved.keep(run, history, schedule, seconds, now=True)
+    saved.keep(run, history, (schedule, planned), seconds, now=True)
     return history, result, seconds
 
 

@@ -34,7 +34,7 @@ def sentences(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, A
 def sentence(experiment: Experiment, row: Mapping[str, Any], difference: float, error: float) -> str:
     """What is different in one cell, and what of it the data can account for."""
     label, digits = SCORES[experiment.metric]
-    unit = " %" if experiment.metric in PERCENT else ""
+    unit = " percentage points" if experiment.metric in PERCENT else ""
     better = (difference < 0) == (experiment.metric in LOWER_IS_BETTER)
     size = "all rows" if row["size"] is None else f"M = {row['size']}"
     start = (
