@@ -735,3 +735,9 @@ def test_a_step_that_made_things_worse_is_undone():
     assert float(worse.loss) > float(info.loss) + 10.0
     jax.tree.map(np.testing.assert_array_equal, back, case.learned)
     assert float(smaller.reach) == 0.25 * float(footing.reach)
+    # Its loss had been thought far too low: back on it, that is no reason to go back again, ever less far.
+    flattered = smaller._replace(loss=smaller.loss - 1000.0)
+    onwards, _, firm, _, again = optimizer.step(outer, back, new_psi, flattered, jnp.asarray(1.0))
+    assert float(firm.loss) == float(again.loss)
+    assert float(firm.reach) == 2.0 * float(smaller.reach)
+    assert np.any(flat(onwards) != flat(back))

@@ -59,9 +59,7 @@ def data_term(
         # make every trial pay for it at every step.
         due = (index < EARLY_STEPS) | (index % SURROGATE_STEPS == 0)
         whole = jax.lax.cond(due, lambda _: expand(model, reference, data), lambda old: old, surrogate)
-        rises = controlled_rises(model, thetas, reference, batch, len(data), whole)
-        value = whole.value + whole.rise(reference[None])[0]
-        return DataTerm(value, rises, whole)
+        return DataTerm(*controlled_rises(model, thetas, reference, batch, len(data), whole), whole)
 
     return controlled
 
@@ -73,9 +71,11 @@ def controlled_rises(
     batch: Dataset,
     num_rows: int,
     whole: Quadratic,
-) -> Float[Array, " s"]:
+) -> tuple[Float[Array, ""], Float[Array, " s"]]:
     """Unbiased estimates of `log_likelihood_rises` on all `num_rows` rows, from a batch and `whole`."""
-    part = expand(model, whole.anchor, batch)
-    _, rises = log_likelihood_rises(model, thetas, reference, batch)
-    residual = rises - part.rise(thetas) + part.rise(reference[None])
-    return whole.rise(thetas) - whole.rise(reference[None]) + (num_rows / len(batch)) * residual
+    part, factor = expand(model, whole.anchor, batch), num_rows / len(batch)
+    value, rises = log_likelihood_rises(model, thetas, reference, batch)
+    drift, whole_drift = (one.rise(reference[None])[0] for one in (part, whole))
+    # Of the value, too: the anchor may be five steps behind, and a long way.
+    value = whole.value + whole_drift + factor * (value - part.value - drift)
+    return value, whole.rise(thetas) - whole_drift + factor * (rises - part.rise(thetas) + drift)

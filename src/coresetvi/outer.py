@@ -153,12 +153,16 @@ class Adam(Optimizer):
 
 
 class Footing(NamedTuple):
-    """Where the natural gradient last stood safely, the loss there, and the part of a step it dares."""
+    """Where the natural gradient last stood safely, the loss there, and the part of a step it dares.
+
+    `returned` says that the last step went back to it.
+    """
 
     learned: Leaves
     psi: Psi
     loss: Float[Array, ""]
     reach: Float[Array, ""]
+    returned: Array
 
 
 @register
@@ -186,7 +190,7 @@ class NaturalGradient(Optimizer):
 
     def init(self, learned, family, psi):
         number = jnp.zeros((), dtype=jax.tree.leaves(psi)[0].dtype)
-        return Footing(learned, psi, loss=number + jnp.inf, reach=number + 1.0)
+        return Footing(learned, psi, loss=number + jnp.inf, reach=number + 1.0, returned=jnp.asarray(False))
 
     def step(self, outer, learned, psi, opt_state, scale):
         psi, inner = outer.solve(learned, psi)
@@ -228,13 +232,14 @@ class NaturalGradient(Optimizer):
         """Did the last step make things worse on fresh draws? Then go back, and reach less far from there.
 
         Worse means by more than a nat and three standard errors of the bound, whose spread over draws is
-        about sqrt(2 kl).
+        about sqrt(2 kl). Whoever has just gone back stands on the footing itself: its loss was an estimate,
+        and the new one takes its place.
         """
         error = jnp.sqrt(2.0 * info.kl / (num_samples * info.ess))
-        slipped = (info.loss > last.loss + 1.0 + 3.0 * error) & info.accepted
-        here = Footing(learned, psi, info.loss, jnp.minimum(1.0, 2.0 * last.reach))
-        # What is remembered of the old footing is forgotten little by little: its own loss was an estimate.
-        back = last._replace(reach=0.25 * last.reach, loss=last.loss + error)
+        worse = info.loss > last.loss + 1.0 + 3.0 * error
+        slipped = worse & info.accepted & ~last.returned
+        here = Footing(learned, psi, info.loss, jnp.minimum(1.0, 2.0 * last.reach), jnp.zeros_like(worse))
+        back = last._replace(reach=0.25 * last.reach, returned=jnp.ones_like(worse))
         footing = jax.tree.map(lambda old, new: jnp.where(slipped, old, new), back, here)
         # Where the inner problem was not solved, the loss says nothing.
         keep = lambda old, new: jnp.where(info.accepted, new, old)  # noqa: E731
