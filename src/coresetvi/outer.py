@@ -238,7 +238,9 @@ class NaturalGradient(Optimizer):
         error = jnp.sqrt(2.0 * info.kl / (num_samples * info.ess))
         worse = info.loss > last.loss + 1.0 + 3.0 * error
         slipped = worse & info.accepted & ~last.returned
-        here = Footing(learned, psi, info.loss, jnp.minimum(1.0, 2.0 * last.reach), jnp.zeros_like(worse))
+        # Slowly onwards: doubled after every good step, the reach would be too large again at every third.
+        reach = jnp.minimum(1.0, jnp.where(last.returned, 2.0, 1.2) * last.reach)
+        here = Footing(learned, psi, info.loss, reach, jnp.zeros_like(worse))
         back = last._replace(reach=0.25 * last.reach, returned=jnp.ones_like(worse))
         footing = jax.tree.map(lambda old, new: jnp.where(slipped, old, new), back, here)
         # Where the inner problem was not solved, the loss says nothing.
