@@ -118,6 +118,7 @@ FLOORS = [
     "reproduction.planes",
     "reproduction.regression",
     "reproduction.measures",
+    "reproduction.claims",
     "reproduction.run",
     "reproduction.plane_plots",
     "reproduction.line_plots",

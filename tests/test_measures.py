@@ -138,7 +138,7 @@ def reproduce(place, *arguments):
 
 def run_all(place, out):
     grid, notes = open_grid(read_experiment(place))
-    found, _ = run_cells(grid, grid.experiment.cells(), out)
+    found, _ = run_cells(grid, out)
     assert all(one["result"] != "failed" for one in found.values()), [
         one["explanation"] for one in found.values()
     ]
@@ -209,11 +209,11 @@ def test_a_view_of_an_experiment_uses_its_cells(tmp_path):
     out = tmp_path / "out"
     base = dataclasses.replace(read_experiment(written(tmp_path, SCORES)), keys=1, sizes=(3,))
     grid, _ = open_grid(base)
-    run_cells(grid, grid.experiment.cells(), out)
+    run_cells(grid, out)
     view = dataclasses.replace(base, name="other", like="tiny", metric="accuracy")
     again, _ = open_grid(view)
     before = [file.stat().st_mtime_ns for file in records.record_files(out)]
-    found, _ = run_cells(again, again.experiment.cells(), out)
+    found, _ = run_cells(again, out)
     assert [file.stat().st_mtime_ns for file in records.record_files(out)] == before and len(found) == 2
 
 
@@ -308,7 +308,7 @@ def test_what_is_unknown_is_refused(case, tmp_path):
 def test_a_driver_that_makes_no_single_fit_is_refused(tmp_path):
     text = TASKS.replace('measure = "plane"', 'measure = "losses"')
     grid, _ = open_grid(read_experiment(written(tmp_path, text)))
-    found, _ = run_cells(grid, grid.experiment.cells(), tmp_path / "out")
+    found, _ = run_cells(grid, tmp_path / "out")
     (record,) = found.values()
     assert record["result"] == "failed" and "driver 'continual'" in record["explanation"]
 

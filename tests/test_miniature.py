@@ -35,7 +35,7 @@ def fresh_accuracy(fit: cvi.Fit, test: cvi.Dataset) -> float:
 
 def test_learned_images_beat_their_start_and_random_ones(grid, tmp_path):
     (cell,) = grid.experiment.cells()
-    records, interrupted = run_cells(grid, [cell], tmp_path)
+    records, interrupted = run_cells(grid, tmp_path)
     assert not interrupted
     record = records[cell.name]
     assert record["result"] == "finished", record.get("explanation")

@@ -15,7 +15,16 @@ import coresetvi as cvi
 from coresetvi import cli, cli_reproduce, plots
 from coresetvi.config import encode
 from coresetvi.errors import InputError
-from coresetvi.reproduction import experiment_names, measures, objects, read_experiment, report, run, views
+from coresetvi.reproduction import (
+    claims,
+    experiment_names,
+    measures,
+    objects,
+    read_experiment,
+    report,
+    run,
+    views,
+)
 from coresetvi.reproduction.parts import Cell
 from coresetvi.reproduction.reading import parse
 
@@ -147,10 +156,7 @@ def write_tiny(folder, *changes):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        f"reproduction.{name}"
-        for name in ("objects", "reading", "report", "planes", "plane_plots", "page", "run")
-    ]
+    [f"reproduction.{name}" for name in ("objects", "reading", "report", "planes", "plane_plots", "page")]
     + ["cli_reproduce"],
 )
 def test_examples_in_the_docstrings_run(name):
@@ -270,16 +276,36 @@ def test_a_table_may_be_run_in_parts(canned, tmp_path):
     assert counts[2] == [("random", 4, 2), ("random", 6, 2), ("full", None, 2)]
 
 
-@pytest.mark.parametrize("parts", [2, 9])  # nine parts of six cells: some have nothing to do
-def test_processes_may_share_the_cells(parts, canned, tmp_path):
+def test_processes_share_the_cells_of_a_folder(canned, tmp_path):
     write_tiny(tmp_path)
-    counts = []
-    for part in range(1, parts + 1):
-        before = len(canned)
-        result = reproduce(tmp_path, "--part", f"{part}/{parts}")
-        assert result.exit_code == 0, result.output
-        counts.append(len(canned) - before)
-    assert sum(counts) == 6 and len([count for count in counts if count]) > 1
+    out = tmp_path / "out"
+    (out / "records").mkdir(parents=True)
+    # Other processes are at two of the cells, which are none of ours then.
+    with claims.claim(out, NAMES[0]) as first, claims.claim(out, NAMES[4]) as second:
+        assert first and second
+        with claims.claim(out, NAMES[0]) as again:
+            assert not again
+        result = reproduce(tmp_path)
+        assert result.exit_code == 0 and "2 of 6 cells are left to a process" in result.stderr
+        made = {file.stem for file in (out / "records").glob("*.json")}
+        assert made == set(NAMES) - {NAMES[0], NAMES[4]} and len(canned) == 4
+        refused = reproduce(tmp_path, "--overwrite")
+        assert refused.exit_code == 2 and "another process is at work" in refused.stderr
+    assert {file.stem for file in (out / "records").iterdir()} == made  # no claim outlives its process
+    assert reproduce(tmp_path).exit_code == 0 and len(canned) == 6
+
+
+def test_a_cell_that_another_process_has_made_meanwhile_is_not_made_again(canned, tmp_path, monkeypatch):
+    write_tiny(tmp_path)
+    fit, began = cvi.fit, []
+
+    def slow(*arguments, **options):
+        if not began:  # while our first cell is under way, the other process makes all others
+            began.append(True)
+            assert reproduce(tmp_path).exit_code == 0
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(cvi, "fit", slow)
     assert reproduce(tmp_path).exit_code == 0 and len(canned) == 6
 
 
@@ -466,9 +492,6 @@ BAD_INPUTS = {
     "size": (["--sizes", "ten"], "--sizes has 'ten'"),
     "keys": (["--keys", "0"], "--keys is 0"),
     "budget": (["--budget", "0"], "--budget is 0 minutes"),
-    "part": (["--part", "3/2"], "--part '3/2' is no part of a whole"),
-    "half a part": (["--part", "1"], "--part '1' is no part of a whole"),
-    "part of nothing": (["--part", "1/2", "--overwrite"], "--overwrite would empty the folder"),
 }
 
 

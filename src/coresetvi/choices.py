@@ -1,7 +1,6 @@
 """What the command line offers, and how its words become models, constructions and sizes."""
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
@@ -227,12 +226,3 @@ def hidden_layers(text: str | None) -> tuple[int, ...]:
         return (20,) if text is None else tuple(int(part) for part in text.split(","))
     except ValueError as error:
         raise InputError(f"--hidden {text!r} is no list of layer sizes; write it like 20,20") from error
-
-
-def part_of(text: str) -> tuple[int, int]:
-    """ "2/3", the second of three parts, as (2, 3)."""
-    if numbers := re.fullmatch(r"([0-9]+)/([0-9]+)", text):
-        part, parts = int(numbers[1]), int(numbers[2])
-        if 0 < part <= parts:
-            return part, parts
-    raise InputError(f"--part {text!r} is no part of a whole; write it like 1/2 and 2/2")

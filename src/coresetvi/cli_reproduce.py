@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from . import comparison_plot
-from .choices import part_of, size_list, split_list
+from .choices import size_list, split_list
 from .console import (
     FAILED,
     INTERRUPTED,
@@ -28,7 +28,7 @@ from .reproduction.experiment import OURS, PAPER, Experiment
 from .reproduction.grid import open_grid
 from .reproduction.parts import Cell
 from .reproduction.report import SCORES, explanation, record_notes, table_lines, write_report
-from .reproduction.run import run_cells, share
+from .reproduction.run import run_cells
 
 with contextlib.suppress(ImportError):
     import typer
@@ -51,10 +51,6 @@ def reproduce(
     ] = OURS,
     budget: Annotated[float | None, typer.Option(metavar="MINUTES", help="Time that a fit may take.")] = None,
     keys: Annotated[int | None, typer.Option(help="Fits of each kind, with keys 0, 1, ...")] = None,
-    part: Annotated[
-        str,
-        typer.Option(metavar="K/N", help="Only that part of the fits, for N processes with the same --out."),
-    ] = "1/1",
     out: Annotated[
         Path | None, typer.Option(help="Directory for records, fits, table and pictures; default its name.")
     ] = None,
@@ -69,7 +65,7 @@ def reproduce(
       coresetvi reproduce table3 --quick
       coresetvi reproduce table3 --sizes 10,100 --methods bb-psvi,random-subset --budget 5 --keys 1
       coresetvi reproduce table1 --settings paper
-      coresetvi reproduce table1 --part 1/2 & coresetvi reproduce table1 --part 2/2
+      coresetvi reproduce table1 & coresetvi reproduce table1    # two processes share the fits
       coresetvi reproduce all --quick --out miniatures
       coresetvi reproduce table3 --out results --json
     """
@@ -77,9 +73,6 @@ def reproduce(
         everything = experiment == EVERYTHING
         if everything and (sizes or methods):
             raise InputError("--sizes and --methods are for one experiment; leave them out, or name it")
-        number, parts = part_of(part)
-        if parts > 1 and overwrite:
-            raise InputError("--overwrite would empty the folder of the other parts; leave it or --part out")
         chosen = []
         for name in experiment_names() if everything else [experiment]:
             whole = read_experiment(name)
@@ -100,7 +93,7 @@ def reproduce(
             place = Path(whole.folder) if out is None else out / whole.folder if everything else out
             # Two views of the same cells share a folder: only the first of them may empty it.
             anew = overwrite and place not in done
-            answers.append(run_one(whole, selected, place, anew, (number, parts), as_json))
+            answers.append(run_one(whole, selected, place, anew, as_json))
             done.add(place)
             if answers[-1]["interrupted"]:
                 break
@@ -114,16 +107,11 @@ def reproduce(
 
 
 def run_one(
-    whole: Experiment,
-    selected: Experiment,
-    out: Path,
-    overwrite: bool,
-    part: tuple[int, int],
-    as_json: bool,
+    whole: Experiment, selected: Experiment, out: Path, overwrite: bool, as_json: bool
 ) -> dict[str, Any]:
     """Run the `selected` cells and report on all that the folder has of `whole`; the answer for machines."""
     grid, notes = open_grid(selected)
-    cells = share(grid.experiment.cells(), *part)
+    cells = grid.experiment.cells()
     with Progress(False if as_json else None) as bar:
 
         def announce(cell: Cell, record: dict[str, Any] | None, left: list[Cell], seconds: float) -> None:
@@ -132,7 +120,7 @@ def run_one(
             if record is not None and not as_json:
                 complain(f"{cell}: {outcome(selected, record)}; {len(left)} left, {remaining}", word="done")
 
-        found, interrupted = run_cells(grid, cells, out, overwrite=overwrite, announce=announce)
+        found, interrupted = run_cells(grid, out, overwrite=overwrite, announce=announce)
     # What earlier commands left in the folder belongs to the table as well.
     records = list(found.values())
     rows, files = write_report(whole, records, out)
@@ -141,6 +129,9 @@ def run_one(
     answer: dict[str, Any] = {"experiment": whole.name, "title": whole.title, "rows": rows}
     answer |= {"records": records, "files": files, "notes": notes + record_notes(records)}
     answer["interrupted"] = interrupted
+    others = len(cells) - len(done)
+    if others and not interrupted:
+        answer["notes"].append(f"{others} of {len(cells)} cells are left to a process that is at them")
     if interrupted:
         again = "the same command without --overwrite" if overwrite else "the same command"
         answer["error"] = (

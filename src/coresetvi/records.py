@@ -74,6 +74,11 @@ def open_records(
     return {name: kept[name] for name in wanted if name in kept}
 
 
+def record_file(folder: Any, name: str) -> Path:
+    """Where the record of that name is, or would be."""
+    return Path(folder) / FOLDER / f"{name}.json"
+
+
 def record_files(folder: Any) -> list[Path]:
     """The files of the folder that hold records, by name."""
     place = Path(folder) / FOLDER
@@ -124,12 +129,12 @@ def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Recor
         "record": to_json(record, "record"),
     }
     text = json.dumps(content | {"sha256": checksum(content)}, indent=2, allow_nan=False) + "\n"
-    replace_file(Path(folder) / FOLDER / f"{name}.json", text.encode("utf-8"))
+    replace_file(record_file(folder, name), text.encode("utf-8"))
 
 
 def replace_file(file: Path, content: bytes) -> None:
     """Write a file whole, or leave what there was."""
-    staging = file.with_name(f".{file.stem}.part")
+    staging = file.with_name(f".{file.stem}.{os.getpid()}.part")  # others may write the same table
     try:
         write_file(staging, content)
         os.replace(staging, file)

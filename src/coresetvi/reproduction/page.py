@@ -40,7 +40,7 @@ is ours.
     coresetvi reproduce all --settings paper --out results
     python -m benchmarks.page results                         # packs the records and writes this page
 
-`coresetvi reproduce all --part 1/2` and `--part 2/2` share the fits between two processes, best one a core;
+The same command started twice shares the fits between two processes, best one a core;
 `coresetvi reproduce all --quick` runs a miniature of each. The records are in `docs/records`, one line of
 JSON a cell: configuration, version, seed, scores, times and the load of the machine."""
 

@@ -1,7 +1,6 @@
 """Run the cells of an experiment, one record file each; what is finished is not run again. Prints nothing."""
 
 import dataclasses
-import hashlib
 import os
 import sys
 import time
@@ -15,6 +14,7 @@ import coresetvi as cvi
 
 from .. import records, storage
 from ..errors import CoresetviError, InputError
+from .claims import busy, claim
 from .experiment import Experiment
 from .grid import Grid
 from .making import CHECKPOINTS, FITS
@@ -25,33 +25,39 @@ Announce = Callable[[Cell, dict[str, Any] | None, list[Cell], float], None]
 
 
 def run_cells(
-    grid: Grid, cells: Sequence[Cell], out: Path, *, overwrite: bool = False, announce: Announce | None = None
+    grid: Grid, out: Path, *, overwrite: bool = False, announce: Announce | None = None
 ) -> tuple[dict[str, dict[str, Any]], bool]:
-    """Run those of `cells` that have no record yet; all records of the folder, and whether it was stopped.
+    """Run the cells that have no record yet; all records of the folder, and whether it was stopped.
 
-    `cells` are all of the grid, or the share of one process.
+    Cells that another process is at, or has made since, are left to it.
     `announce(cell, record, left, seconds)` is called before a cell, with None for its record, and after it,
     with the cells that are left then and an estimate of how long they take.
     """
     measure_of(grid.experiment)  # before an hour has gone by
-    wanted = {cell.name: grid.fingerprint(cell) for cell in grid.experiment.cells()}
+    cells = grid.experiment.cells()
+    wanted = {cell.name: grid.fingerprint(cell) for cell in cells}
+    if overwrite and busy(out):
+        raise InputError(f"another process is at work in {out}; wait for it, or leave --overwrite out")
     kept = records.open_records(out, wanted, overwrite=overwrite, kind=grid.kind)
     if overwrite:
         for folder in (*(out / FITS).glob("*"), *(out / CHECKPOINTS).glob("*")):
             storage.remove(folder)
     known = [record for record in kept.values() if record["result"] != "failed"]
     left = [cell for cell in cells if kept.get(cell.name, {"result": "failed"})["result"] == "failed"]
+    before = {cell: written(out, cell) for cell in left}
     interrupted = False
     try:
-        while left:
-            cell = left[0]
-            if announce:
-                announce(cell, None, left, time_left(grid.experiment, left, known))
-            record = run_cell(grid, cell, out)
-            records.write_record(out, cell.name, wanted[cell.name], record)
-            storage.remove(out / CHECKPOINTS / cell.name)
+        while left := [cell for cell in left if written(out, cell) == before[cell]]:
+            cell, left = left[0], left[1:]
+            with claim(out, cell.name) as mine:
+                if not mine or written(out, cell) != before[cell]:
+                    continue
+                if announce:
+                    announce(cell, None, [cell, *left], time_left(grid.experiment, [cell, *left], known))
+                record = run_cell(grid, cell, out)
+                records.write_record(out, cell.name, wanted[cell.name], record)
+                storage.remove(out / CHECKPOINTS / cell.name)
             known.append(record)
-            left = left[1:]
             if announce:
                 announce(cell, record, left, time_left(grid.experiment, left, known))
     except KeyboardInterrupt:
@@ -59,22 +65,10 @@ def run_cells(
     return records.read_records(out, wanted, grid.kind), interrupted
 
 
-def share(cells: Sequence[Cell], part: int, parts: int) -> list[Cell]:
-    """The cells of one of several processes, 1, 2, ... of `parts`.
-
-    By name, so that experiments that have cells in common agree on whose they are. Cells that differ in their
-    keys alone stay together: they share compiled programs.
-
-    >>> cells = [Cell("phishing", "psvi", size, key) for size in (10, 40, 100) for key in (0, 1)]
-    >>> [(cell.size, cell.key) for cell in share(cells, 1, 2)]
-    [(10, 0), (10, 1), (100, 0), (100, 1)]
-    """
-
-    def owner(cell: Cell) -> int:
-        name = dataclasses.replace(cell, key=0).name
-        return int.from_bytes(hashlib.sha256(name.encode()).digest()) % parts
-
-    return [cell for cell in cells if owner(cell) == part - 1]
+def written(out: Path, cell: Cell) -> int | None:
+    """When the record of a cell was written, in the units of the system; None where there is none."""
+    file = records.record_file(out, cell.name)
+    return file.stat().st_mtime_ns if file.exists() else None
 
 
 def run_cell(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
