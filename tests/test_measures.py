@@ -198,6 +198,9 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     )
     asked = unbound.select(budget=1.0)
     assert asked.minutes_of(cell) == asked.minutes_of(everything) == 1.0
+    theirs, none = ours.problems[0], dataclasses.replace(ours.problems[0], id="other", paper={})
+    both = dataclasses.replace(ours, problems=(theirs, none))
+    assert both.with_settings("paper").problems == (theirs,)  # the paper does not have the other one
     with pytest.raises(InputError, match="choose ours or paper"):
         ours.with_settings("theirs")
     plain = dataclasses.replace(ours, problems=(dataclasses.replace(ours.problems[0], paper={}),))
@@ -346,6 +349,20 @@ def test_the_page_is_made_of_packed_records(tmp_path, monkeypatch):
     # A second time from the packs alone.
     (docs / "reproduction.md").unlink()
     assert page.write_page(docs).read_text() == text
+    # And back to where they came from, but for those that are there already.
+    again = tmp_path / "again"
+    page.unpack(docs, again)
+    for name in ("tiny", "tiny-paper"):
+        files = sorted((tmp_path / "results" / name / "records").iterdir())
+        assert len(files) == 6
+        for file in files:
+            assert json.loads((again / name / "records" / file.name).read_text()) == json.loads(
+                file.read_text()
+            )
+    newer = again / "tiny" / "records" / "lr-full-all-0.json"
+    newer.write_text("newer")
+    page.unpack(docs, again)
+    assert newer.read_text() == "newer"
     monkeypatch.setattr(page, "experiment_names", lambda: ["tiny", "other"])
     monkeypatch.setattr(
         page, "read_experiment", lambda name: dataclasses.replace(read_experiment(place), name=name)

@@ -13,7 +13,7 @@
                    model of flat rows), optional (true: left out where its file is missing), position (on the
                    axis of a picture, where problems are in a row), budget (if its fits need more),
                    paper = {group = options}: the paper's settings for groups of methods,
-                   with num_steps or budget among them;
+                   with num_steps or budget among them (a problem without is not run with them);
                    or problems = [names] of those in problems.toml
     [[methods]]    id, name (as the paper has it), construction (such as BBPSVI), options (of it), ours
                    (options that the paper's settings do not have), sizes,
@@ -99,7 +99,8 @@ class Experiment:
         if not self.has_paper_settings:
             raise InputError(f"{self.name} has no settings of the paper's; leave --settings out")
         title = f"{self.title}, the paper's hyper-parameters"
-        return self.renamed(settings, settings=settings, title=title)
+        problems = tuple(problem for problem in self.problems if problem.paper)
+        return self.renamed(settings, settings=settings, title=title, problems=problems)
 
     def miniature(self) -> "Experiment":
         """The same experiment made small by its table [quick], every method with the same sizes."""

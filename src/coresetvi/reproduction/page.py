@@ -29,6 +29,7 @@ from .report import (
 from .views import IMAGES, draw_views
 
 PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"
+SUFFIX = ".jsonl.gz"
 HEAD = """# The paper again
 
 Every table and figure of the paper, made by one command each and from records alone. *Ours* are the defaults
@@ -39,6 +40,7 @@ is ours.
     coresetvi reproduce all --out results                     # hours; what is finished is not run again
     coresetvi reproduce all --settings paper --out results
     python -m benchmarks.page results                         # packs the records and writes this page
+    python -m benchmarks.page --unpack results                # or go on from the packed ones
 
 The same command started twice shares the fits between two processes, best one a core;
 `coresetvi reproduce all --quick` runs a miniature of each. The records are in `docs/records`, one line of
@@ -62,7 +64,7 @@ def pack(results: Path, docs: Path) -> list[Path]:
     for folder in sorted(results.glob("*/records")):
         texts = [file.read_text("utf-8") for file in records.record_files(folder.parent)]
         lines = [json.dumps(json.loads(text), separators=(",", ":"), sort_keys=True) for text in texts]
-        place = docs / PACKS / f"{folder.parent.name}.jsonl.gz"
+        place = docs / PACKS / f"{folder.parent.name}{SUFFIX}"
         place.parent.mkdir(parents=True, exist_ok=True)
         # No time in the file: the same records are the same bytes.
         records.replace_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
@@ -77,12 +79,23 @@ def image_files(experiment: Experiment) -> list[str]:
     return [f"{cell.name}.png" for cell in experiment.cells() if cell.key == 0]
 
 
-def unpack(place: Path) -> dict[str, dict[str, Any]]:
-    """The records of a pack, by the names of their cells."""
+def unpack(docs: Path, results: Path) -> None:
+    """Put the packed records back where `coresetvi reproduce all --out` goes on from them."""
+    for place in sorted((docs / PACKS).glob(f"*{SUFFIX}")):
+        folder = results / place.name.removesuffix(SUFFIX)
+        for name, (fingerprint, record) in read_pack(place).items():
+            file = records.record_file(folder, name)
+            if not file.exists():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                records.write_record(folder, name, fingerprint, record)
+
+
+def read_pack(place: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Fingerprints and records of a pack, by the names of their cells."""
     try:
         lines = gzip.decompress(place.read_bytes()).decode("utf-8").splitlines()
-        found = [records.parse_record(line)[1] for line in lines]
-        return {Cell.of(one).name: one for one in found}
+        found = [records.parse_record(line) for line in lines]
+        return {Cell.of(record).name: (fingerprint, record) for fingerprint, record in found}
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise InputError(f"{place} cannot be read ({error}); pack the records anew") from error
 
@@ -93,14 +106,14 @@ def write_page(docs: Path) -> Path:
     for name in sorted(experiment_names(), key=reading_order):
         experiment = read_experiment(name)
         packs = {
-            settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}.jsonl.gz"
+            settings: docs / PACKS / f"{experiment.folder}{'' if settings != PAPER else '-paper'}{SUFFIX}"
             for settings in (OURS, PAPER)
         }
         # A pack may have the cells of several views.
         mine = {cell.name for cell in experiment.cells()}
-        kept = {settings: unpack(place) for settings, place in packs.items() if place.is_file()}
+        kept = {settings: read_pack(place) for settings, place in packs.items() if place.is_file()}
         found = {
-            settings: [record for name, record in some.items() if name in mine]
+            settings: [record for name, (_, record) in some.items() if name in mine]
             for settings, some in kept.items()
         }
         if any(found.values()):

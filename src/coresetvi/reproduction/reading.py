@@ -78,8 +78,10 @@ def shared_problem(name: str) -> dict[str, Any]:
     settings = shared.pop(SETTINGS)
     if name not in shared:
         raise InputError(f"there is no problem {name!r}; choose {', '.join(shared)}, or add [[problems]]")
-    problem = shared[name]
-    return frozen({"id": name, **problem, "paper": settings | problem.get("paper", {})})
+    problem = {"id": name, **shared[name]}
+    if "paper" in problem:
+        problem["paper"] = settings | problem["paper"]
+    return frozen(problem)
 
 
 def paper_lines(table: str) -> tuple[tuple[Any, ...], ...]:
