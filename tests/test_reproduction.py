@@ -522,6 +522,21 @@ def test_every_experiment_of_the_package_can_be_built(name):
     assert all(len(line) == 6 and line[0] in {one.id for one in whole.problems} for line in whole.paper)
 
 
+def test_the_row_that_the_paper_copied_is_no_target():
+    whole = read_experiment("table2")
+    numbers = {
+        (problem, method): report.paper_number(whole, problem, method, 40)["mean"]
+        for problem in ("phishing", "adult")
+        for method in ("v*,u", "v*,u,alpha")
+    }
+    assert numbers == {
+        ("phishing", "v*,u"): 0.348,
+        ("phishing", "v*,u,alpha"): 0.342,
+        ("adult", "v*,u"): None,
+        ("adult", "v*,u,alpha"): 0.34,
+    }
+
+
 def test_table3_has_the_numbers_of_the_paper():
     whole = read_experiment("table3")
     assert len(whole.paper) == 40 and whole.sizes == (10, 30, 50, 80, 100, 250)

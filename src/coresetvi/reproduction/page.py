@@ -30,6 +30,7 @@ from .views import IMAGES, draw_views
 
 PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"
 SUFFIX = ".jsonl.gz"
+MOST_SENTENCES = 12  # more are folded away
 HEAD = """# The paper again
 
 Every table and figure of the paper, made by one command each and from records alone. *Ours* are the defaults
@@ -154,8 +155,8 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
         ]
     if experiment.paper or PAPER in rows:
         text.append("\n".join(beside(experiment, rows)))
-        if told := sentences(experiment, rows):
-            text.append("\n".join(f"- {sentence}" for sentence in told))
+        if told := [f"- {sentence}" for sentence in sentences(experiment, rows)]:
+            text.append("\n".join(told if len(told) <= MOST_SENTENCES else folded(told)))
     mine = rows.get(OURS, [])
     alone = bool(experiment.metrics) and not experiment.paper
     if mine and (alone or any(row["warm"] for row in mine)):  # the paper has nothing, or not all scores
@@ -163,6 +164,12 @@ def section(experiment: Experiment, found: Mapping[str, Sequence[Any]], docs: Pa
         text.append("\n".join(explanation(experiment, mine)))
     text.append(cost(found))
     return "\n\n".join(text)
+
+
+def folded(told: Sequence[str]) -> list[str]:
+    """Sentences that a reader opens to read."""
+    head = f"<details><summary>{len(told)} cells differ from the paper's by more than two standard errors"
+    return [f"{head}</summary>", "", *told, "", "</details>"]
 
 
 def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
@@ -174,25 +181,51 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
     for settings, some in rows.items():
         for row in some:
             places.setdefault((row["problem"], row["method"], row["size"]), {})[settings] = row
-    columns = ["paper", *(["paper's settings"] if PAPER in rows else []), OURS]
+    made = [settings for settings in (PAPER, OURS) if settings in rows]
+    words = {PAPER: "paper's settings", OURS: OURS}
+    columns = ["paper", *(words[settings] for settings in made)]
+    others = [name for name in experiment.metrics if name != metric]
     header = [
-        "problem",
-        "method",
-        "M",
+        *("problem", "method", "M"),
         *(f"{one}{unit}" for one in columns),
         *(f"gap, {one}" for one in columns),
+        *(f"{SCORES[name][0]}, {words[settings]}" for name in others for settings in made),
     ]
     lines = []
     for (problem, method, size), some in places.items():
         known = next(iter(some.values()))
-        numbers, gaps = [with_error(known["paper"], digits)], [signed(known["paper_gap"], digits)]
-        for settings in ([PAPER] if PAPER in rows else []) + [OURS]:
-            row = some.get(settings)
-            numbers.append(with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, digits))
-            gaps.append(signed(row["gap"] if row else None, digits))
-        lines.append([problem, method, ALL if size is None else str(size), *numbers, *gaps])
+        numbers, gaps = [with_error(known["paper"], digits)], [gap_words(known, "paper", metric)]
+        for settings in made:
+            numbers.append(score_words(some.get(settings), metric))
+            gaps.append(gap_words(some.get(settings), "fresh", metric))
+        more = [score_words(some.get(settings), name) for name in others for settings in made]
+        lines.append([problem, method, ALL if size is None else str(size), *numbers, *gaps, *more])
     about = f"Held-out {label}, mean ± standard error over keys; a gap is that minus full-data VI's."
+    if "kl" in others:
+        about += " KL is that of the coreset's Laplace posterior to that of all rows, in nats."
     return [about, "", *markdown_table(header, lines)]
+
+
+def score_words(row: Mapping[str, Any] | None, metric: str) -> str:
+    """A score with its error, a dash for what is unknown."""
+    return with_error(row["fresh"].get(metric, UNKNOWN) if row else UNKNOWN, SCORES[metric][1])
+
+
+def gap_words(row: Mapping[str, Any] | None, source: str, metric: str) -> str:
+    """The gap to full-data inference, and what part of its score that is; accuracies are parts already.
+
+    >>> row = {"gap": 0.002, "fresh": {"nll": {"mean": 0.202}}}
+    >>> gap_words(row, "fresh", "nll")
+    '+0.002 (+1.0 %)'
+    """
+    value = None if row is None else row["gap" if source == "fresh" else "paper_gap"]
+    if row is None or value is None:
+        return "-"
+    text = signed(value, SCORES[metric][1])
+    if metric in PERCENT:
+        return text
+    score = row["paper"] if source == "paper" else row["fresh"][metric]
+    return f"{text} ({100.0 * value / (score['mean'] - value):+.1f} %)"
 
 
 def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
