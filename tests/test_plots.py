@@ -53,9 +53,18 @@ def test_entropy_map_draws_data_and_points(num_classes):
     axes = Figure().subplots()
     image = plots.entropy_map(axes, fit, data=fit.coreset, resolution=7, title="a title")
     assert image.get_clim() == (0.0, pytest.approx(np.log(num_classes)))
-    assert axes.get_title() == "a title" and len(axes.collections) == 3
-    sizes = axes.collections[2].get_sizes()
-    assert sizes.argmax() == 0 and sizes.min() == plots.SMALLEST_MARKER
+    classes = len(np.unique(fit.coreset.y))
+    assert axes.get_title() == "a title" and len(axes.collections) == 1 + 2 * classes
+    # The classes of the data, then those of the points, each with a shape of its own.
+    data, points = axes.collections[1 : 1 + classes], axes.collections[1 + classes :]
+    shapes = [str(one.get_paths()[0].vertices.tolist()) for one in points]
+    assert len(set(shapes)) == classes > 1
+    assert [len(one.get_offsets()) for one in data] == [len(one.get_offsets()) for one in points]
+    where = np.concatenate([one.get_offsets() for one in points])
+    sizes = np.concatenate([one.get_sizes() for one in points])
+    heaviest = fit.coreset.x[np.argmax(fit.coreset.weights)]
+    np.testing.assert_allclose(where[sizes.argmax()], heaviest, rtol=1e-6)
+    assert sizes.min() == plots.SMALLEST_MARKER
 
 
 def test_figures_are_saved_without_pyplot(tmp_path):

@@ -176,7 +176,7 @@ def draw_accuracy(
         place.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
     axes[0].set_ylabel(label)
     names = [method for method in styles if method in lines]
-    figure.legend([lines[name] for name in names], names, loc="outside right upper", frameon=False)
+    figure.legend([lines[name] for name in names], names, loc="outside right center", frameon=False)
     figure.suptitle(title, fontsize=11)
     return figure
 

@@ -26,6 +26,7 @@ Bounds = tuple[float, float, float, float]  # left, right, bottom, top
 COLOUR_MAP = "cividis"  # perceptually uniform, and the same to colour-blind eyes
 # Bright, to be seen on the dark of the map; the first two differ in lightness as well.
 CLASS_COLOURS = ("#ff7043", "#80deea", "#ba68c8", "#aed581", "#f06292", "#bcaaa4")
+CLASS_MARKERS = ("o", "s", "^", "D", "v", "P")  # for eyes and printers that do not tell colours apart
 LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
 
@@ -224,5 +225,8 @@ def _figure(width: float, height: float) -> "Figure":
 def _scatter(axes: "Axes", points: Dataset, sizes: Any, **style: Any) -> None:
     x, y, _ = points.to_numpy()
     labels = np.zeros(len(x), int) if y is None else (y.argmax(axis=1) if y.ndim == 2 else y.astype(int))
-    colours = [CLASS_COLOURS[label % len(CLASS_COLOURS)] for label in labels]
-    axes.scatter(x[:, 0], x[:, 1], s=sizes, c=colours, **style)
+    sizes = np.broadcast_to(sizes, len(x))
+    for label in np.unique(labels):
+        here, number = labels == label, label % len(CLASS_COLOURS)
+        marks = {"color": CLASS_COLOURS[number], "marker": CLASS_MARKERS[number]}
+        axes.scatter(x[here, 0], x[here, 1], s=sizes[here], **marks, **style)

@@ -66,7 +66,7 @@ def draw_lines(experiment: Experiment, rows: Rows) -> "Figure":
     for axes in grid[-1]:
         axes.set_xlabel("dimension" if positions else "size of the coreset")
     order = [method for method in styles if method in handles]
-    figure.legend([handles[name] for name in order], order, loc="outside right upper", frameon=False)
+    figure.legend([handles[name] for name in order], order, loc="outside right center", frameon=False)
     keys = key_words([dict(row) for row in usable])
     figure.suptitle(wrapped(f"{experiment.title} ({keys})", figure), fontsize=11)
     return figure
@@ -100,7 +100,8 @@ def finish(axes: "Axes", metric: str, drawn: list[dict[str, Any]]) -> None:
 def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
     """The curve of every record: keys of a method look alike, the first one is the strongest."""
     names = {one.id: one.name for one in experiment.methods}
-    styles = line_styles([{"method": names[record["method"]], "size": 1} for record in found])
+    there = {record["method"] for record in found}
+    styles = line_styles([{"method": name, "size": 1} for one, name in names.items() if one in there])
     problems = [one.id for one in experiment.problems if any(r["problem"] == one.id for r in found)]
     figure = plots._figure(4.6 * len(problems) + 2.4, 4.0)
     handles: dict[str, Any] = {}
@@ -118,7 +119,8 @@ def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
         axes.set_xlabel(drawing.get("x_label", "outer step"))
         axes.grid(axis="y", color="0.85", linewidth=0.8)
     figure.axes[0].set_ylabel(drawing.get("y_label", "objective (nats)"))
-    figure.legend(handles.values(), list(handles), loc="outside right upper", frameon=False)
+    order = [name for name in styles if name in handles]
+    figure.legend([handles[name] for name in order], order, loc="outside right center", frameon=False)
     keys = len({record["key"] for record in found})
     title = f"{experiment.title} ({keys} key{'' if keys == 1 else 's'})"
     figure.suptitle(wrapped(title, figure), fontsize=11)

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,10 @@ Rows = Sequence[Mapping[str, Any]]
 WIDTH = 2.9  # inches of a map
 SHOWN = 4  # maps of a problem in a picture, of as many as there are
 FRAME_MILLISECONDS = 400
-NOTE = "Dots: data.  Discs: points of the coreset, area by weight.  Colours: classes."
+NOTE = (
+    "Axes: the two inputs.  Small marks: data.  Large ones: points of the coreset, area by weight.  "
+    "Shapes and colours: classes."
+)
 
 
 def draw_planes(experiment: Experiment, found: Rows) -> "Figure":
@@ -38,7 +42,9 @@ def draw_planes(experiment: Experiment, found: Rows) -> "Figure":
             raise InputError(f"the records of {experiment.name} have no map that it shows; run it anew")
         picks = [count - 1] if last else spread(count, SHOWN)
         for pick in picks:
-            label = problem.id if last else f"{problem.id}: {rows[0][pick]['name']}"
+            names = {maps[pick]["name"] for maps in rows}
+            moment = names.pop() if len(names) == 1 else f"{Fraction(pick, count - 1)} of the steps"
+            label = problem.id if last else f"{problem.id}: {moment}"
             pairs = [(record, maps[pick]) for record, maps in zip(chosen, rows, strict=True)]
             lines.append((label, pairs))
     if not lines:
@@ -66,7 +72,7 @@ def picture(experiment: Experiment, lines: Sequence[tuple[str, list[tuple[Any, A
             axes.tick_params(labelsize=7)
         if not single:
             line[0].set_ylabel(label, fontsize=10)
-    bar = figure.colorbar(image, ax=grid, shrink=0.6, pad=0.02)
+    bar = figure.colorbar(image, ax=grid, shrink=0.6, pad=0.02, aspect=12 * rows)
     bar.set_ticks([0.0, image.get_clim()[1]], labels=["none", "most"])
     bar.set_label("predictive entropy", fontsize=10)
     figure.suptitle(wrapped(f"{experiment.title} (key 0)", figure), fontsize=11)
