@@ -27,6 +27,7 @@ COLOUR_MAP = "cividis"  # perceptually uniform, and the same to colour-blind eye
 # Bright, to be seen on the dark of the map; the first two differ in lightness as well.
 CLASS_COLOURS = ("#ff7043", "#80deea", "#ba68c8", "#aed581", "#f06292", "#bcaaa4")
 CLASS_MARKERS = ("o", "s", "^", "D", "v", "P")  # for eyes and printers that do not tell colours apart
+MOST_PIXELS = 2.0e6
 LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
 
@@ -204,7 +205,9 @@ def save_figure(figure: "Figure", file: Any) -> None:
     staging = file.with_name(f".{uuid.uuid4().hex}{file.suffix}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(staging, dpi=150)
+        # Many panels are looked at one by one, or from afar: either way they need not fill a disk.
+        width, height = figure.get_size_inches()
+        figure.savefig(staging, dpi=min(150.0, (MOST_PIXELS / (width * height)) ** 0.5))
         os.replace(staging, file)
     except OSError as error:
         raise InputError(f"{file} cannot be written ({error.strerror or error}); choose another") from error

@@ -94,6 +94,8 @@ def finish(axes: "Axes", metric: str, drawn: list[dict[str, Any]]) -> None:
         axes.set_yscale("log")
     if metric in FLOORS:
         axes.axhline(FLOORS[metric], color="0.5", linewidth=1.0, linestyle=(0, (1, 2)))
+        place = {"xy": (0.02, FLOORS[metric]), "xycoords": ("axes fraction", "data"), "fontsize": 8}
+        axes.annotate("least possible", xytext=(0, 2), textcoords="offset points", color="0.35", **place)
         axes.set_ylim(bottom=None if metric in LOGARITHMIC else 0.0, top=1.05)
 
 
