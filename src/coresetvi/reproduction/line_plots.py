@@ -30,6 +30,7 @@ LABELS = {
 # Draws weigh at least one of themselves: the least that a normalised ESS can be.
 FLOORS = {"ess_10": 0.1, "ess_1000": 0.001}
 LOGARITHMIC = ("kl", "ess_1000")
+WIDE = 3.0  # likelihoods that differ by more than this factor are drawn on a logarithmic axis
 MARGIN = 1.25  # on a logarithmic axis, either side
 
 Rows = Sequence[Mapping[str, Any]]
@@ -90,8 +91,13 @@ def finish(axes: "Axes", metric: str, drawn: list[dict[str, Any]]) -> None:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.tick_params(axis="x", labelsize=8)
         axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
+    means = [row["value"]["mean"] for row in drawn if row["value"]["mean"] is not None]
     if metric in LOGARITHMIC:
         axes.set_yscale("log")
+    elif metric == "nll" and means and max(means) > WIDE * min(means) > 0.0:
+        axes.set_yscale("log")
+        for ticks in ("major", "minor"):  # 0.2, not 2 x 10^-1
+            getattr(axes.yaxis, f"set_{ticks}_formatter")("{x:g}")
     if metric in FLOORS:
         axes.axhline(FLOORS[metric], color="0.5", linewidth=1.0, linestyle=(0, (1, 2)))
         place = {"xy": (0.02, FLOORS[metric]), "xycoords": ("axes fraction", "data"), "fontsize": 8}
@@ -110,7 +116,7 @@ def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
     drawing = experiment.drawing
     for name, axes in zip(problems, figure.subplots(1, len(problems), squeeze=False)[0], strict=True):
         for record in (one for one in found if one["problem"] == name):
-            style = {**styles[names[record["method"]]], "marker": None}
+            style = {**styles[names[record["method"]]], "markevery": [-1], "markersize": 6}
             style["alpha"] = 1.0 if record["key"] == 0 else 0.35
             y = np.asarray(record["curve"]["y"], float) * drawing.get("factor", 1.0)
             (line,) = axes.plot(record["curve"]["x"], y, **style)
