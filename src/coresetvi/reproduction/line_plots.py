@@ -96,6 +96,9 @@ def finish(axes: "Axes", metric: str, drawn: list[dict[str, Any]]) -> None:
         axes.set_yscale("log")
     elif metric == "nll" and means and max(means) > WIDE * min(means) > 0.0:
         axes.set_yscale("log")
+        from matplotlib.ticker import LogLocator
+
+        axes.yaxis.set_minor_locator(LogLocator(subs=(2.0, 3.0, 5.0)))
         for ticks in ("major", "minor"):  # 0.2, not 2 x 10^-1
             getattr(axes.yaxis, f"set_{ticks}_formatter")("{x:g}")
     if metric in FLOORS:
