@@ -44,7 +44,7 @@ def run_cells(
             storage.remove(folder)
     known = [record for record in kept.values() if record["result"] != "failed"]
     left = [cell for cell in cells if kept.get(cell.name, {"result": "failed"})["result"] == "failed"]
-    before = {cell: written(out, cell) for cell in left}
+    before = {cell: written(out, cell) if cell.name in kept else None for cell in left}
     interrupted = False
     try:
         while left := [cell for cell in left if written(out, cell) == before[cell]]:
