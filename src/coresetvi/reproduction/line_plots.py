@@ -40,10 +40,11 @@ def draw_lines(experiment: Experiment, rows: Rows) -> "Figure":
     """One panel a score and a problem; where problems have positions, one a score."""
     metrics = experiment.metrics or (experiment.metric,)
     positions = {one.id: one.position for one in experiment.problems if one.position is not None}
-    names = [None] if positions else [one.id for one in experiment.problems]
     usable = [row for row in rows if any(metric in row["fresh"] for metric in metrics)]
     if not usable:
         raise InputError("there is no result to draw; run at least one fit")
+    there = {row["problem"] for row in usable}  # optional problems may not be
+    names = [None] if positions else [one.id for one in experiment.problems if one.id in there]
     styles = line_styles([dict(row) for row in usable])
     figure = plots._figure(3.8 * len(names) + 2.8, 3.1 * len(metrics) + 0.6)
     grid = figure.subplots(len(metrics), len(names), squeeze=False, sharex=True)
