@@ -183,24 +183,28 @@ def beside(experiment: Experiment, rows: Mapping[str, Sequence[Mapping[str, Any]
             places.setdefault((row["problem"], row["method"], row["size"]), {})[settings] = row
     made = [settings for settings in (PAPER, OURS) if settings in rows]
     words = {PAPER: "paper's settings", OURS: OURS}
-    columns = ["paper", *(words[settings] for settings in made)]
+    sources = [*(["paper"] if experiment.paper else []), *(words[settings] for settings in made)]
     others = [name for name in experiment.metrics if name != metric]
     header = [
         *("problem", "method", "M"),
-        *(f"{one}{unit}" for one in columns),
-        *(f"gap, {one}" for one in columns),
+        *(f"{one}{unit}" for one in sources),
+        *(f"gap, {one}" for one in sources if experiment.reference),
         *(f"{SCORES[name][0]}, {words[settings]}" for name in others for settings in made),
     ]
     lines = []
     for (problem, method, size), some in places.items():
-        known = next(iter(some.values()))
-        numbers, gaps = [with_error(known["paper"], digits)], [gap_words(known, "paper", metric)]
-        for settings in made:
-            numbers.append(score_words(some.get(settings), metric))
-            gaps.append(gap_words(some.get(settings), "fresh", metric))
+        numbers = [score_words(some.get(settings), metric) for settings in made]
+        gaps = [gap_words(some.get(settings), "fresh", metric) for settings in made]
+        if experiment.paper:
+            known = next(iter(some.values()))
+            numbers.insert(0, with_error(known["paper"], digits))
+            gaps.insert(0, gap_words(known, "paper", metric))
+        gaps = gaps if experiment.reference else []
         more = [score_words(some.get(settings), name) for name in others for settings in made]
         lines.append([problem, method, ALL if size is None else str(size), *numbers, *gaps, *more])
-    about = f"Held-out {label}, mean ± standard error over keys; a gap is that minus full-data VI's."
+    about = f"{label[0].upper()}{label[1:]}, mean ± standard error over keys."
+    if experiment.reference:
+        about += " A gap is that minus full-data VI's."
     if "kl" in others:
         about += " KL is that of the coreset's Laplace posterior to that of all rows, in nats."
     return [about, "", *markdown_table(header, lines)]
@@ -237,6 +241,6 @@ def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
         failed = sum(record["result"] == "failed" for record in some)
         cells = f"{len(some)} cell{'' if len(some) == 1 else 's'}"
         words = f"{cells} with {'our settings' if settings != PAPER else 'the settings of the paper'}"
-        words += f", {keys} key{'' if keys == 1 else 's'}, {minutes:.0f} minutes in all"
+        words += f", {keys} key{'' if keys == 1 else 's'}, {minutes:.1f} minutes in all"
         told.append(words + (f", {failed} failed" if failed else ""))
     return "*" + "; ".join(told) + ".*"
