@@ -238,9 +238,12 @@ def cost(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     for settings, some in found.items():
         minutes = sum(record["total_seconds"] for record in some) / 60.0
         keys = len({record["key"] for record in some})
-        failed = sum(record["result"] == "failed" for record in some)
+        failed, broken = (
+            sum(record["result"] == result for record in some) for result in ("failed", "non_finite")
+        )
         cells = f"{len(some)} cell{'' if len(some) == 1 else 's'}"
         words = f"{cells} with {'our settings' if settings != PAPER else 'the settings of the paper'}"
         words += f", {keys} key{'' if keys == 1 else 's'}, {minutes:.1f} minutes in all"
-        told.append(words + (f", {failed} failed" if failed else ""))
+        words += f", {failed} failed" if failed else ""
+        told.append(words + (f", {broken} stopped at numbers that were not finite" if broken else ""))
     return "*" + "; ".join(told) + ".*"
