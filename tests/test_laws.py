@@ -294,6 +294,8 @@ def test_the_history_has_a_finite_number_for_every_step(name, fitted_row, steps)
         none_there = record == "inner_gradient_norm" and "joint" in repr(CONSTRUCTIONS[name]).lower()
         # Without a coreset there is nothing whose posterior could differ.
         none_there |= record == "kl" and name in PLAIN
+        # One draw does not say how two posteriors differ.
+        none_there |= record == "kl" and "singlesample" in repr(CONSTRUCTIONS[name]).lower()
         assert np.all(np.isnan(values) if none_there else np.isfinite(values)), record
     assert np.all(np.diff(history["seconds"]) > 0)
     assert np.all((history["ess"] > 0) & (history["ess"] <= 1.0 + 1e-6))
