@@ -27,6 +27,7 @@ COLOUR_MAP = "cividis"  # perceptually uniform, and the same to colour-blind eye
 # Bright, to be seen on the dark of the map; the first two differ in lightness as well.
 CLASS_COLOURS = ("#ff7043", "#80deea", "#ba68c8", "#aed581", "#f06292", "#bcaaa4")
 CLASS_MARKERS = ("o", "s", "^", "D", "v", "P")  # for eyes and printers that do not tell colours apart
+MARKS = "Small marks: data.  Large ones: points of the coreset, area by weight.  Shapes and colours: classes."
 MOST_PIXELS = 2.0e6
 LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
@@ -80,7 +81,7 @@ def entropy_map(
 ) -> Any:
     """Draw the predictive entropy of a classifier in the plane: dark where it is sure, bright where not.
 
-    `data` are drawn faintly, the points of the coreset as discs with an area in proportion to their weight
+    `data` are drawn faintly, the points of the coreset as marks with an area in proportion to their weight
     (`points=False` leaves them out). `entropy`, if known already, has one number for each point of
     `grid(bounds, resolution)`. Returns the image, for a colour bar; all maps share the scale 0 … log C.
     """
@@ -151,9 +152,7 @@ def entropy_figure(
     # Inside the last map's own frame, so that it is as high as the maps are.
     bar = figure.colorbar(image, cax=axes[-1].inset_axes((1.03, 0.0, 0.04, 1.0)))
     bar.set_label("predictive entropy (nats)", fontsize=11)
-    figure.supxlabel(
-        "Dots: data.  Discs: points of the coreset, area by weight.  Colours: classes.", fontsize=11
-    )
+    figure.supxlabel(MARKS, fontsize=11)
     return figure
 
 

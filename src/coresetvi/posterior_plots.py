@@ -59,7 +59,7 @@ def draw_map(figure: Any, fit: Fit, data: Dataset | None, draws: Draws) -> None:
     names = fit.coreset.columns or ("first input", "second input")
     axes.set_xlabel(names[0])
     axes.set_ylabel(names[1])
-    axes.set_title(f"Predictive entropy ({draws.method}); discs: coreset, area by weight")
+    axes.set_title(f"Predictive entropy ({draws.method}); large marks: coreset, area by weight")
     figure.colorbar(image, ax=axes, label="predictive entropy (nats)", shrink=0.8)
 
 

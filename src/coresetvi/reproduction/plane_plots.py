@@ -18,10 +18,7 @@ Rows = Sequence[Mapping[str, Any]]
 WIDTH = 2.9  # inches of a map
 SHOWN = 4  # maps of a problem in a picture, of as many as there are
 FRAME_MILLISECONDS = 400
-NOTE = (
-    "Axes: the two inputs.  Small marks: data.  Large ones: points of the coreset, area by weight.  "
-    "Shapes and colours: classes."
-)
+NOTE = f"Axes: the two inputs.  {plots.MARKS}"
 
 
 def draw_planes(experiment: Experiment, found: Rows) -> "Figure":
