@@ -5,6 +5,7 @@ records are packed into docs/records first. Without it, the page is made of what
 --unpack, the records go the other way, and `coresetvi reproduce` goes on from them.
 """
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -14,15 +15,20 @@ from coresetvi.reproduction.page import pack, unpack, write_page
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Pack, write, and say where."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.page", description=main.__doc__)
+    parser.add_argument("results", nargs="?", type=Path, help="a folder of `coresetvi reproduce all --out`")
+    parser.add_argument("--unpack", action="store_true", help="put the packed records into it instead")
+    asked = parser.parse_args()
+    if asked.unpack and asked.results is None:
+        parser.error("--unpack needs a folder; name one")
     try:
-        if arguments[:1] == ["--unpack"]:
-            for results in arguments[1:]:
-                unpack(DOCS, Path(results))
+        if asked.unpack:
+            unpack(DOCS, asked.results)
             return 0
-        for results in arguments:
-            pack(Path(results), DOCS)
+        if asked.results is not None:
+            pack(asked.results, DOCS)
         print(write_page(DOCS))
     except CoresetviError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -31,4 +37,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -428,3 +428,29 @@ def test_experiments_that_are_alike_share_their_cells():
         assert mine == {cell: made(base, cell) for cell in mine}, name
         assert summarise(experiment, []) == []
         assert Grid(experiment).experiment.folder == base.name
+
+
+def test_likelihoods_that_differ_widely_have_a_logarithmic_axis():
+    experiment = dataclasses.replace(read_experiment("uci"), metrics=("nll",))
+
+    def scale(*means):
+        rows = [
+            {"problem": "yacht", "method": "BB PSVI", "size": size, "keys": 1, "fresh": {"nll": value}}
+            for size, mean in enumerate(means, start=10)
+            for value in ({"mean": mean, "standard_error": None},)
+        ]
+        return line_plots.draw_lines(experiment, rows).axes[0].get_yscale()
+
+    assert scale(0.2, 0.7) == "log"
+    assert scale(0.2, 0.5) == scale(-0.2, 0.7) == "linear"
+
+
+def test_long_lists_of_differences_are_folded_and_broken_fits_are_counted():
+    told = page.folded(["- one", "- two"])
+    assert told[0].startswith("<details><summary>2 cells differ") and told[-1] == "</details>"
+    results = ("finished", "failed", "non_finite", "non_finite")
+    found = [{"result": one, "total_seconds": 30.0, "key": 0} for one in results]
+    assert page.cost({"ours": found}) == (
+        "*4 cells with our settings, 1 key, 2.0 minutes in all, 1 failed, "
+        "2 stopped at numbers that were not finite.*"
+    )

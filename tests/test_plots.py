@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from PIL import Image
 
 import coresetvi as cvi
 from coresetvi import plots
@@ -65,6 +66,16 @@ def test_entropy_map_draws_data_and_points(num_classes):
     heaviest = fit.coreset.x[np.argmax(fit.coreset.weights)]
     np.testing.assert_allclose(where[sizes.argmax()], heaviest, rtol=1e-6)
     assert sizes.min() == plots.SMALLEST_MARKER
+
+
+def test_large_figures_have_few_pixels_and_colours(tmp_path):
+    figure = plots._figure(20.0, 30.0)
+    figure.subplots().imshow(np.random.default_rng(0).normal(size=(60, 90)), cmap="cividis")
+    plots.save_figure(figure, tmp_path / "large.png")
+    with Image.open(tmp_path / "large.png") as picture:
+        width, height = picture.size
+        assert picture.mode == "P" and width * height <= plots.MOST_PIXELS
+        assert height / width == pytest.approx(1.5, rel=0.01)
 
 
 def test_figures_are_saved_without_pyplot(tmp_path):
