@@ -6,10 +6,18 @@ import os
 import time
 from pathlib import Path
 
-from coresetvi.artefact import provenance
-
-from . import constructions, early_stopping, images, posterior, quality, speed, unit_weights, verdicts
-from .report import write_report
+from benchmarks import (
+    constructions,
+    early_stopping,
+    images,
+    posterior,
+    quality,
+    speed,
+    unit_weights,
+    verdicts,
+)
+from benchmarks.report import write_report
+from coresetvi.fitting.artefact import provenance
 
 FOLDER = Path(__file__).parent
 PARTS = {

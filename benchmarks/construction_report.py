@@ -1,6 +1,6 @@
 """The part of `docs/performance.md` that compares constructions."""
 
-from .tables import fixed, grouped, spread, table
+from benchmarks.tables import fixed, grouped, spread, table
 
 
 def constructions(result: dict) -> list[str]:

@@ -10,7 +10,8 @@ import numpy as np
 
 import coresetvi as cvi
 from coresetvi.inner import Unrolled
-from coresetvi.laplace import gaussian_kl, laplace_moments
+from coresetvi.inner.mode import laplace_moments
+from coresetvi.posterior.distances import gaussian_kl
 
 KEYS = (0, 1, 2)
 SIZES = (10, 40, 100)

@@ -1,6 +1,6 @@
 """Sections of `docs/performance.md` on image networks."""
 
-from .tables import table
+from benchmarks.tables import table
 
 
 def images(result: dict) -> list[str]:

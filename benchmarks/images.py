@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fit import begin, chunk
+from coresetvi.fitting.loop import begin, chunk
 from coresetvi.inner import Unrolled
 from coresetvi.models.convolution import pooled_convolution
 from coresetvi.objectives import ImportanceElbo

@@ -10,7 +10,7 @@ import numpy as np
 
 import coresetvi as cvi
 from coresetvi import plots
-from coresetvi.laplace import gaussian_kl
+from coresetvi.posterior.distances import gaussian_kl
 
 KEYS = (0, 1, 2)
 ROWS, COLUMNS = 1_000_000, 10

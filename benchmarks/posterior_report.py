@@ -1,7 +1,7 @@
 """The parts of `docs/performance.md` about draws and certificates."""
 
-from .posterior import MEASURED, ROWS
-from .tables import grouped, spread, table
+from benchmarks.posterior import MEASURED, ROWS
+from benchmarks.tables import grouped, spread, table
 
 TRANSITIONS = 2000  # of each chain: 1,000 of warm-up and 1,000 draws
 

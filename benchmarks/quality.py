@@ -3,8 +3,7 @@
 import numpy as np
 
 import coresetvi as cvi
-
-from .reference import gaussian_kl, laplace
+from benchmarks.reference import gaussian_kl, laplace
 
 KEYS = (0, 1, 2)
 

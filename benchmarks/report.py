@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from . import construction_report as more
-from . import image_report
-from . import posterior_report as draws
-from .tables import grouped, spread, table
+from benchmarks import construction_report as more
+from benchmarks import image_report
+from benchmarks import posterior_report as draws
+from benchmarks.tables import grouped, spread, table
 
 
 def write_report(results: dict, path: Path) -> None:

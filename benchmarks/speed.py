@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fit import CHUNK, run_chunk
+from coresetvi.fitting.loop import CHUNK, run_chunk
 
 
 def problem(dim: int, inner_steps: int):

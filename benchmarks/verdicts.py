@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.certificate import TRUST_KL
-from coresetvi.laplace import gaussian_kl
-from coresetvi.likelihood_sums import log_likelihood_sums
+from coresetvi.models.sums import log_likelihood_sums
+from coresetvi.posterior.certificate import TRUST_KL
+from coresetvi.posterior.distances import gaussian_kl
 
 NUM_SAMPLES = 1000
 # Weights between normals have no useful moments when the full one is so much wider somewhere.

@@ -11,7 +11,7 @@ import registry
 import coresetvi as cvi
 
 # `coresetvi.fit` is the function; its module has to be asked for by name.
-loop = importlib.import_module("coresetvi.fit")
+loop = importlib.import_module("coresetvi.fitting.loop")
 
 # More than one chunk, and not a whole number of them.
 STEPS = loop.CHUNK + 6

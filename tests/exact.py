@@ -11,13 +11,16 @@ from jax.flatten_util import ravel_pytree
 
 import coresetvi as cvi
 from coresetvi.constructions.base import Construction, Problem
-from coresetvi.coreset import Frame, Leaves, make_frame, start_leaves
+from coresetvi.constructions.parametrisation import Frame, make_frame
+from coresetvi.constructions.starts import start_leaves
 from coresetvi.data import Dataset
 from coresetvi.families import Family, FullRank
 from coresetvi.inner import InnerInfo, InnerProblem
-from coresetvi.likelihood_sums import weighted_log_likelihood
+from coresetvi.inner.base import Leaves
 from coresetvi.models import LinearRegression, LogisticRegression, Model, SoftmaxRegression
-from coresetvi.outer import DataTerm, OuterStep
+from coresetvi.models.sums import weighted_log_likelihood
+from coresetvi.outer.base import OuterStep
+from coresetvi.outer.minibatch import DataTerm
 from coresetvi.weights import Free, WeightMap
 
 # Fixed seeds make a statistical test repeatable; at this many standard errors it is also hard to be unlucky.

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from coresetvi import artefact, storage
-from coresetvi.artefact import ARRAYS_FILE, DOCUMENT_FILE, check_target, provenance, read, write
+from coresetvi import _files as storage
 from coresetvi.errors import ArtefactError, InputError
+from coresetvi.fitting import artefact
+from coresetvi.fitting.artefact import ARRAYS_FILE, DOCUMENT_FILE, check_target, provenance, read, write
 
 OLD = {"x": np.arange(3.0)}
 NEW = {"x": np.arange(5.0)}

@@ -15,14 +15,19 @@ from jax.flatten_util import ravel_pytree
 
 import coresetvi as cvi
 import coresetvi.constructions.condensation
-import coresetvi.gradient_matching
+import coresetvi.constructions.gradient_matching
+from coresetvi.constructions.gradient_matching import (
+    class_rows,
+    class_slots,
+    matching_distance,
+    real_gradients,
+)
 from coresetvi.errors import InputError
 from coresetvi.families import Point
-from coresetvi.gradient_matching import class_rows, class_slots, matching_distance, real_gradients
+from coresetvi.families.initial import start_family
 from coresetvi.inner import Joint, Unrolled
-from coresetvi.likelihood_sums import weighted_log_likelihood
 from coresetvi.models import BayesianMLP, LinearRegression, SoftmaxRegression
-from coresetvi.start import start_family
+from coresetvi.models.sums import weighted_log_likelihood
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
@@ -30,7 +35,9 @@ double = pytest.mark.usefixtures("float64")
 STILL = Unrolled(num_steps=1, learning_rate=1e-30, num_samples=1, restart_every=2)
 
 
-@pytest.mark.parametrize("module", [coresetvi.constructions.condensation, coresetvi.gradient_matching])
+@pytest.mark.parametrize(
+    "module", [coresetvi.constructions.condensation, coresetvi.constructions.gradient_matching]
+)
 @pytest.mark.usefixtures("quick_compilation")
 def test_examples_in_the_docstrings_run(module):
     result = doctest.testmod(module)

@@ -13,9 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import choices, cli, console, demo, tables
+from coresetvi import cli
+from coresetvi.cli import choices, console
+from coresetvi.cli import demonstration as demo
+from coresetvi.constructions import by_name
+from coresetvi.constructions.defaults import default_size
+from coresetvi.data import files as tables
 from coresetvi.errors import InputError
-from coresetvi.sizes import default_size
 
 SMALL = ["--size", "6", "--steps", "3"]
 
@@ -170,8 +174,8 @@ def quick(monkeypatch):
     def make(size, **_):
         return cvi.RandomSubset(size, family=cvi.families.MeanField())
 
-    monkeypatch.setattr(cvi, "BBPSVI", make)
-    monkeypatch.setitem(choices.METHODS, "bb-psvi", choices.METHODS["bb-psvi"]._replace(make=make))
+    monkeypatch.setattr(cli.demonstration, "BBPSVI", make)
+    monkeypatch.setitem(by_name.METHODS, "bb-psvi", by_name.METHODS["bb-psvi"]._replace(make=make))
 
 
 @pytest.mark.usefixtures("quick")
@@ -223,7 +227,7 @@ def test_inspect_counts_the_weight(folder):
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_fit_that_went_wrong_is_saved_all_the_same(folder, tmp_path, monkeypatch, result, code, as_json):
     fit = dataclasses.replace(cvi.load(folder / "two"), result=result)
-    monkeypatch.setattr(cvi, "fit", lambda *_, **__: fit)
+    monkeypatch.setattr(cli.fit, "fit_coreset", lambda *_, **__: fit)
     arguments = ["fit", folder / "two.csv", "--target", "kind", "--out", tmp_path / "out", *SMALL]
     answer = run(*arguments, *(["--json"] if as_json else []))
     assert answer.exit_code == code and f"error: {fit.explanation}" in answer.stderr
@@ -254,7 +258,7 @@ def test_the_construction_is_what_was_asked_for(folder, tmp_path, monkeypatch, o
         asked.append(construction)
         return cvi.load(folder / "two")
 
-    monkeypatch.setattr(cvi, "fit", fit)
+    monkeypatch.setattr(cli.fit, "fit_coreset", fit)
     answer = run("fit", folder / "two.csv", "--target", "kind", "--out", tmp_path / "out", *options)
     assert answer.exit_code == 0 and asked == [construction]
 
@@ -263,7 +267,7 @@ def test_an_interrupt_before_the_first_step(folder, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cvi, "fit", interrupt)
+    monkeypatch.setattr(cli.fit, "fit_coreset", interrupt)
     answer = run("fit", folder / "two.csv", "--target", "kind", "--out", tmp_path / "out")
     assert answer.exit_code == 130 and answer.stderr == "error: interrupted\n"
 

@@ -12,7 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import cli, cli_export, export, tables
+from coresetvi import cli, export
+from coresetvi.cli import export as cli_export
+from coresetvi.data import files as tables
 from coresetvi.models import BayesianMLP, LogisticRegression
 
 X = np.array([[0.5, -1.0], [1.5, 0.25], [-0.75, 2.0]])

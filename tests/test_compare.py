@@ -10,9 +10,17 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import choices, cli, compare, comparison_plot, held_out, laplace, records, tables
+from coresetvi import cli
+from coresetvi.constructions import by_name
+from coresetvi.data import files as tables
+from coresetvi.data import split as held_out
+from coresetvi.data.labels import Labels
 from coresetvi.errors import InputError
-from coresetvi.labels import Labels
+from coresetvi.inner import mode as laplace
+from coresetvi.plots import comparison as comparison_plot
+from coresetvi.posterior.distances import gaussian_kl
+from coresetvi.workflows import comparison as compare
+from coresetvi.workflows import records
 
 METHODS = ["random-subset", "full-vi", "other"]
 GRID = ["--sizes", "8,5,8", "--methods", ",".join(METHODS), "--keys", "2", "--steps", "2"]
@@ -28,7 +36,7 @@ def surroundings(tmp_path_factory, quick_compilation):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-        patch.setitem(choices.METHODS, "other", choices.Method(other, True, "one more"))
+        patch.setitem(by_name.METHODS, "other", by_name.Method(other, True, "one more"))
         patch.setattr(compare, "laplace_moments", lambda _, data: (np.array([len(data)]), np.eye(1)))
         patch.setattr(compare, "gaussian_kl", lambda mean, _, full, __: float(full[0] - mean[0]) / 100)
         yield
@@ -76,7 +84,7 @@ def canned(folder, monkeypatch):
         calls.append((construction, key, num_steps))
         return dataclasses.replace(made, construction=construction)
 
-    monkeypatch.setattr(cvi, "fit", fit)
+    monkeypatch.setattr(compare, "fit_coreset", fit)
     return calls
 
 
@@ -165,7 +173,7 @@ def test_a_larger_grid_fits_only_what_is_new(folder, tmp_path, canned):
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_an_interrupt_keeps_what_is_done(folder, tmp_path, canned, monkeypatch, inside):
-    fit = cvi.fit
+    fit = compare.fit_coreset
 
     def interrupted(*arguments, **named):
         result = fit(*arguments, **named)
@@ -176,7 +184,7 @@ def test_an_interrupt_keeps_what_is_done(folder, tmp_path, canned, monkeypatch, 
         return dataclasses.replace(result, result="interrupted")  # what the loop makes of Ctrl-C
 
     with monkeypatch.context() as patch:
-        patch.setattr(cvi, "fit", interrupted)
+        patch.setattr(compare, "fit_coreset", interrupted)
         first = run(*ask(folder, tmp_path))
     assert first.exit_code == 130
     assert "interrupted with 3 of 10 fits done; the same command goes on from there" in first.stderr
@@ -191,7 +199,7 @@ def test_an_interrupt_before_the_first_fit(folder, tmp_path, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cvi, "fit", interrupt)
+    monkeypatch.setattr(compare, "fit_coreset", interrupt)
     answer = run(*ask(folder, tmp_path, "--overwrite", "--json"))
     assert answer.exit_code == 130
     summary = json.loads(answer.stdout)
@@ -200,7 +208,7 @@ def test_an_interrupt_before_the_first_fit(folder, tmp_path, monkeypatch):
 
 
 def test_a_fit_that_fails_does_not_lose_the_others(folder, tmp_path, canned, monkeypatch):
-    fit = cvi.fit
+    fit = compare.fit_coreset
 
     def picky(construction, *arguments, **named):
         if getattr(construction, "size", None) == 8:
@@ -208,7 +216,7 @@ def test_a_fit_that_fails_does_not_lose_the_others(folder, tmp_path, canned, mon
         return fit(construction, *arguments, **named)
 
     with monkeypatch.context() as patch:
-        patch.setattr(cvi, "fit", picky)
+        patch.setattr(compare, "fit_coreset", picky)
         answer = run(*ask(folder, tmp_path, "--json"))
     summary = json.loads(answer.stdout)
     assert answer.exit_code == 1 and "4 of 10 fits failed" in summary["error"]
@@ -238,7 +246,7 @@ def test_a_missing_mode_costs_only_the_kl(monkeypatch):
 
 def test_kl_of_a_linear_model_by_hand(monkeypatch):
     monkeypatch.setattr(compare, "laplace_moments", laplace.laplace_moments)
-    monkeypatch.setattr(compare, "gaussian_kl", laplace.gaussian_kl)
+    monkeypatch.setattr(compare, "gaussian_kl", gaussian_kl)
     generator = np.random.default_rng(0)
     data = cvi.Dataset(generator.normal(size=(30, 2)), generator.normal(size=30))
     coreset = cvi.Dataset(data.x[:6], data.y[:6], np.full(6, 5.0))
@@ -275,7 +283,7 @@ def test_records_of_something_else_are_refused(folder, canned, more, words):
 
 
 def test_records_of_another_version_are_refused(folder, monkeypatch):
-    monkeypatch.setattr(cvi, "__version__", "99")
+    monkeypatch.setattr(compare, "__version__", "99")
     answer = run(*ask(folder, folder / "out", "--family", "mean-field"))
     assert answer.exit_code == 2 and "another version of coresetvi" in answer.stderr
 

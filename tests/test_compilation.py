@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 import coresetvi as cvi
-from coresetvi import compilation
+from coresetvi.fitting import compilation
 
 
 @pytest.fixture

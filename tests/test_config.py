@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from coresetvi import config
-from coresetvi.config import decode, encode, is_decodable, register
+from coresetvi import _registry as config
+from coresetvi._registry import decode, encode, is_decodable, register
 from coresetvi.errors import ArtefactError, InputError
 
 

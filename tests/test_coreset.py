@@ -11,16 +11,19 @@ from exact import MAX_Z
 from registry import BINARY, CLASSIFIERS, MODELS, ROWS, WEIGHT_MAPS, X, labels, values
 
 import coresetvi as cvi
-import coresetvi.coreset
-from coresetvi import effort, likelihood_sums
-from coresetvi.coreset import allocate, make_frame, start_leaves, start_weights
+import coresetvi.constructions.parametrisation
+from coresetvi._info import Info
+from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.starts import allocate, start_leaves, start_weights
 from coresetvi.data import Dataset, concatenate
 from coresetvi.errors import InputError
 from coresetvi.inner import Joint
-from coresetvi.likelihood_sums import log_likelihood_sums
 from coresetvi.models import LinearRegression
+from coresetvi.models import sums as effort
+from coresetvi.models import sums as likelihood_sums
+from coresetvi.models.sums import log_likelihood_sums
 from coresetvi.objectives import ImportanceElbo
-from coresetvi.outer import Info, Optimizer
+from coresetvi.outer import Optimizer
 from coresetvi.weights import Fixed, Free, Simplex, Unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -34,7 +37,7 @@ sums_of = eqx.filter_jit(log_likelihood_sums)
 
 
 def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.coreset).failed == 0
+    assert doctest.testmod(coresetvi.constructions.parametrisation).failed == 0
 
 
 def weighted(data, seed=0):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-from coresetvi.data_term import controlled_rises, data_term, empty_surrogate
-from coresetvi.likelihood_sums import expand, log_likelihood_rises
+from coresetvi.models.sums import expand, log_likelihood_rises
+from coresetvi.outer.minibatch import controlled_rises, data_term, empty_surrogate
 
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((8, 2)).astype(np.float32)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from coresetvi import datasets
-from coresetvi.datasets import tables
+from coresetvi.datasets import classification as tables
 from coresetvi.errors import InputError
 
 

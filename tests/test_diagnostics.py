@@ -19,15 +19,18 @@ import pytest
 import scipy.special
 
 import coresetvi as cvi
-from coresetvi import certificate, diagnostics, discrepancies, sizes
-from coresetvi.certificate import TRUST_KL, Certificate, judge
-from coresetvi.curvature import compare_slopes
-from coresetvi.draws import Draws
 from coresetvi.errors import InputError
 from coresetvi.families import FullRank
-from coresetvi.importance import pareto_khat, smoothed_weights, usable
+from coresetvi.families.draws import Draws
+from coresetvi.families.importance import pareto_khat, smoothed_weights, usable
 from coresetvi.models import LinearRegression
-from coresetvi.prediction import align
+from coresetvi.models.prediction import align
+from coresetvi.posterior import certificate
+from coresetvi.posterior import diagnosis as diagnostics
+from coresetvi.posterior import distances as discrepancies
+from coresetvi.posterior import size_choice as sizes
+from coresetvi.posterior.certificate import TRUST_KL, Certificate, judge
+from coresetvi.posterior.slopes import compare_slopes
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MAX_Z = exact.MAX_Z

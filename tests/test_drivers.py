@@ -14,15 +14,16 @@ from exact import MAX_Z
 from registry import BINARY, X, labels
 
 import coresetvi as cvi
-from coresetvi import drivers, lifelong
 from coresetvi.data import Dataset
 from coresetvi.errors import InputError
 from coresetvi.families import FullRank
 from coresetvi.inner import Joint
-from coresetvi.likelihood_sums import weighted_log_likelihood
 from coresetvi.models import LogisticRegression, SoftmaxRegression
+from coresetvi.models.sums import weighted_log_likelihood
 from coresetvi.objectives import ImportanceElbo
 from coresetvi.weights import Free, Simplex
+from coresetvi.workflows import continual_learning as lifelong
+from coresetvi.workflows import pruning as drivers
 
 merge: Any = cvi.merge  # which is also given what it must refuse
 pytestmark = pytest.mark.usefixtures("quick_compilation")

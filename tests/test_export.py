@@ -20,11 +20,11 @@ import scipy.special
 import scipy.stats
 
 import coresetvi as cvi
-from coresetvi import export, tables
+from coresetvi import export
+from coresetvi.data import files as tables
 from coresetvi.errors import InputError
 from coresetvi.export import rows
-from coresetvi.laplace import laplace_moments
-from coresetvi.likelihood_sums import weighted_log_likelihood
+from coresetvi.inner.mode import laplace_moments
 from coresetvi.models import (
     FromCallables,
     LinearRegression,
@@ -32,6 +32,7 @@ from coresetvi.models import (
     PoissonRegression,
     SoftmaxRegression,
 )
+from coresetvi.models.sums import weighted_log_likelihood
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")

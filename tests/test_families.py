@@ -12,9 +12,10 @@ import scipy.stats
 from jax.flatten_util import ravel_pytree
 
 import coresetvi.families
-from coresetvi.config import decode, encode
+from coresetvi._registry import decode, encode
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, LowRank, MeanField, Point, draw_noise
+from coresetvi.families import FullRank, LowRank, MeanField, Point
+from coresetvi.families.base import draw_noise
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")

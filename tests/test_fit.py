@@ -16,25 +16,27 @@ from exact import MAX_Z, fit_by_hand, full_rank, gaussian_kl
 from registry import MODELS, SIZE, X, logistic_laplace, values
 
 import coresetvi as cvi
-import coresetvi.prediction
-from coresetvi import fitted
-from coresetvi.config import register
+import coresetvi.models.prediction
+from coresetvi._info import Info
+from coresetvi._registry import register
 from coresetvi.constructions.base import Construction, Problem
-from coresetvi.coreset import make_frame, start_leaves
+from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.schedule import decay_factor, decide, fixed_schedule, open_schedule
+from coresetvi.constructions.starts import start_leaves
 from coresetvi.data import Dataset, concatenate
-from coresetvi.effort import numbers_per_row
 from coresetvi.errors import ArtefactError, CoresetviError, InputError, NonFiniteError
 from coresetvi.families import MeanField
+from coresetvi.fitting import result as fitted
 from coresetvi.inner import Joint, Unrolled
 from coresetvi.inner.base import InnerInfo
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression
+from coresetvi.models.sums import numbers_per_row
 from coresetvi.objectives import ImportanceElbo
-from coresetvi.outer import Info, describe
-from coresetvi.schedule import decay_factor, decide, fixed_schedule, open_schedule
+from coresetvi.outer.base import step_info
 from coresetvi.weights import Simplex, Unit
 
-loop = importlib.import_module("coresetvi.fit")
-checkpoint = importlib.import_module("coresetvi.checkpoint")
+loop = importlib.import_module("coresetvi.fitting.loop")
+checkpoint = importlib.import_module("coresetvi.fitting.checkpoint")
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 LINE = LinearRegression(1)
@@ -439,7 +441,7 @@ def test_a_loss_that_still_moves_is_left_alone(rate):
 
 def test_one_draw_says_nothing_about_the_kl_and_so_does_not_end_a_fit():
     solved = InnerInfo(jnp.zeros(()), jnp.asarray(1), jnp.asarray(True))
-    one, two = (describe(jnp.zeros(()), *jnp.ones((4, num)), solved).kl for num in (1, 2))
+    one, two = (step_info(jnp.zeros(()), *jnp.ones((4, num)), solved).kl for num in (1, 2))
     assert np.isnan(one)
     assert two == 0.0
     schedule = open_schedule(300)
@@ -663,7 +665,7 @@ def test_predictions_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     fit, scored = by_hand(LINEAR, CORESET, MEAN, COVARIANCE), Dataset(NEW_X, EXACT_MEAN)
     whole = fit.predict(NEW_X, variance=True), fit.evaluate(scored)
     rows_of_all_draws = 5 * fitted.NUM_DRAWS * numbers_per_row(LINEAR, scored)
-    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", rows_of_all_draws)
+    monkeypatch.setattr(coresetvi.models.prediction, "BLOCK_NUMBERS", rows_of_all_draws)
     blocked = fit.predict(NEW_X, variance=True), fit.evaluate(scored)
     np.testing.assert_allclose(blocked[0], whole[0], rtol=1e-5)
     assert blocked[1]["nll"] == pytest.approx(whole[1]["nll"], rel=1e-5)
@@ -671,7 +673,7 @@ def test_predictions_do_not_depend_on_the_size_of_the_blocks(monkeypatch):
     rounding = 1e-5 * float(np.max(np.abs(whole[0][0])))
     assert blocked[1]["rmse"] == pytest.approx(whole[1]["rmse"], abs=rounding)
     # Fewer numbers than one row has draws: now draws come in blocks too.
-    monkeypatch.setattr(coresetvi.prediction, "BLOCK_NUMBERS", rows_of_all_draws // 50)
+    monkeypatch.setattr(coresetvi.models.prediction, "BLOCK_NUMBERS", rows_of_all_draws // 50)
     np.testing.assert_allclose(fit.predict(NEW_X, variance=True), whole[0], rtol=1e-5)
     assert fit.evaluate(scored)["nll"] == pytest.approx(whole[1]["nll"], rel=1e-5)
 
@@ -705,7 +707,7 @@ def test_predictions_have_the_promised_shapes(name, fitted_model):
     if name == "poisson":
         assert np.all(mean > 0.0)
     scores = fit.evaluate(case.data, num_samples=50)
-    others = ["rmse"] if case.model.num_classes is None else coresetvi.prediction.CLASS_SCORES
+    others = ["rmse"] if case.model.num_classes is None else coresetvi.models.prediction.CLASS_SCORES
     assert scores.keys() == {"nll", *others}
     assert np.all(np.isfinite(list(scores.values())))
 

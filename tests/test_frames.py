@@ -8,7 +8,7 @@ import narwhals as nw
 import numpy as np
 import pytest
 
-import coresetvi.frames
+import coresetvi.data.frames
 from coresetvi.data import Dataset
 from coresetvi.errors import InputError
 
@@ -41,7 +41,7 @@ WAYS = {"pandas": Dataset.to_pandas, "polars": Dataset.to_polars, "arrow": Datas
 
 
 def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.frames).failed == 0
+    assert doctest.testmod(coresetvi.data.frames).failed == 0
 
 
 def back(frame, data):

@@ -21,7 +21,8 @@ from numpyro.infer.util import potential_energy
 
 import coresetvi as cvi
 import coresetvi.models.numpyro
-from coresetvi.coreset import make_frame, start_leaves
+from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.starts import start_leaves
 from coresetvi.errors import InputError
 from coresetvi.models import FromNumPyro
 from coresetvi.models.base import soft_log_likelihood

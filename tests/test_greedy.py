@@ -26,7 +26,7 @@ from coresetvi.objectives import ImportanceElbo
 from coresetvi.outer import Adam
 
 set_up: Any = exact.set_up  # the problem it makes is the construction's own
-loop = importlib.import_module("coresetvi.fit")
+loop = importlib.import_module("coresetvi.fitting.loop")
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-import coresetvi.hilbert
+import coresetvi.constructions.sparse_approximation
+from coresetvi.constructions.sparse_approximation import (
+    frank_wolfe,
+    giga,
+    hard_thresholding,
+    importance_sampling,
+    refine,
+)
 from coresetvi.errors import InputError
-from coresetvi.hilbert import frank_wolfe, giga, hard_thresholding, importance_sampling, refine
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
@@ -49,7 +55,7 @@ def run(algorithm, vectors, weights, size):
 
 
 def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.hilbert).failed == 0
+    assert doctest.testmod(coresetvi.constructions.sparse_approximation).failed == 0
 
 
 def giga_reference(vectors, weights, size):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-from coresetvi import image_plots
 from coresetvi.errors import InputError
+from coresetvi.plots import images as image_plots
 
 RNG = np.random.default_rng(0)
 

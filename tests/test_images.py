@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-from coresetvi.effort import HEAVY, numbers_per_row, over_draws, rows_at_once
 from coresetvi.errors import InputError
-from coresetvi.likelihood_sums import log_likelihood_rises
 from coresetvi.models.convolution import pooled_convolution, pooled_size
+from coresetvi.models.sums import HEAVY, log_likelihood_rises, numbers_per_row, over_draws, rows_at_once
 
 SHAPES = {
     "as LeNet's first": (28, 28, 1, 6, 5, 2),

@@ -13,12 +13,14 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import coresetvi.inner
-import coresetvi.newton
+import coresetvi.inner.newton
 import coresetvi.outer
 from coresetvi import BBPSVI
-from coresetvi.config import decode, encode
+from coresetvi._registry import decode, encode
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, LowRank, MeanField, Point, draw_noise
+from coresetvi.families import FullRank, LowRank, MeanField, Point
+from coresetvi.families.base import draw_noise
+from coresetvi.families.initial import start_family
 from coresetvi.inner import (
     Alternating,
     Implicit,
@@ -31,11 +33,10 @@ from coresetvi.inner import (
     default_optimizer,
     unroll,
 )
+from coresetvi.inner.newton import minimise
 from coresetvi.models import BayesianMLP
-from coresetvi.newton import minimise
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
 from coresetvi.outer import Adam, NaturalGradient
-from coresetvi.start import start_family
 from coresetvi.weights import Simplex, Unit
 
 float64 = exact.float64
@@ -84,7 +85,7 @@ def assert_close(gradient, expected, relative):
     np.testing.assert_allclose(gradient, expected, atol=relative * np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("module", [coresetvi.inner, coresetvi.newton, coresetvi.outer])
+@pytest.mark.parametrize("module", [coresetvi.inner, coresetvi.inner.newton, coresetvi.outer])
 def test_examples_in_the_docstrings_run(module):
     assert doctest.testmod(module).failed == 0
 

@@ -8,7 +8,13 @@ import pytest
 
 import coresetvi as cvi
 from coresetvi.errors import InputError
-from coresetvi.last_layer import JITTER, GaussianLastLayer, last_layer_posterior, last_layer_psi, shared_scale
+from coresetvi.families.gaussian_last_layer import (
+    JITTER,
+    GaussianLastLayer,
+    last_layer_posterior,
+    last_layer_psi,
+    shared_scale,
+)
 from coresetvi.models import BayesianMLP
 from coresetvi.models.layers import with_ones
 from coresetvi.models.likelihoods import log_odds

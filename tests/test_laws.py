@@ -27,12 +27,12 @@ from registry import (
 )
 
 import coresetvi as cvi
-from coresetvi.config import decode, encode
-from coresetvi.constructions import gradient
+from coresetvi._registry import decode, encode
+from coresetvi.constructions import bbpsvi as gradient
 from coresetvi.models import FromCallables
 from coresetvi.weights import Fixed, Simplex, Unit
 
-loop = importlib.import_module("coresetvi.fit")
+loop = importlib.import_module("coresetvi.fitting.loop")
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = MODELS["logistic"].model

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import cli, records
-from coresetvi.config import encode
+from coresetvi import cli
+from coresetvi._registry import encode
 from coresetvi.errors import InputError
 from coresetvi.reproduction import (
     differences,
@@ -26,6 +26,7 @@ from coresetvi.reproduction.grid import Grid, open_grid
 from coresetvi.reproduction.parts import Cell
 from coresetvi.reproduction.report import summarise
 from coresetvi.reproduction.run import run_cells
+from coresetvi.workflows import records
 
 SCORES = """
 title = "Scores"
@@ -317,7 +318,7 @@ def test_a_driver_that_makes_no_single_fit_is_refused(tmp_path):
 
 
 def test_all_runs_everything_and_leaves_parts_to_single_ones(tmp_path, monkeypatch):
-    from coresetvi import cli_reproduce
+    from coresetvi.cli import reproduce as cli_reproduce
 
     first, second = written(tmp_path, SCORES, "first"), written(tmp_path, SAMPLED, "second")
     monkeypatch.setattr(cli_reproduce, "experiment_names", lambda: [first, second])

@@ -18,7 +18,7 @@ import coresetvi
 import coresetvi.models.base
 import coresetvi.models.glm
 import coresetvi.models.nets
-from coresetvi.config import decode, encode
+from coresetvi._registry import decode, encode
 from coresetvi.data import Dataset
 from coresetvi.errors import InputError
 from coresetvi.models import (

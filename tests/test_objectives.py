@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import coresetvi.likelihood_sums
+import coresetvi.models.sums
 import coresetvi.objectives
-from coresetvi.config import decode, encode
+from coresetvi._registry import decode, encode
 from coresetvi.data import Dataset
 from coresetvi.errors import InputError
-from coresetvi.families import FullRank, draw_noise
+from coresetvi.families import FullRank
+from coresetvi.families.base import draw_noise
 from coresetvi.inner import InnerInfo
-from coresetvi.likelihood_sums import log_likelihood_sums
+from coresetvi.models.sums import log_likelihood_sums
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
-from coresetvi.outer import describe
+from coresetvi.outer.base import step_info
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
@@ -30,7 +31,7 @@ FAMILY = FullRank()
 # integrand no Monte-Carlo error.
 MATCHED = (8, 72)
 noise_of = jax.jit(draw_noise, static_argnums=(1, 2))
-record = jax.jit(describe)
+record = jax.jit(step_info)
 SOLVED = InnerInfo(np.zeros(()), np.asarray(0), np.asarray(True))
 
 
@@ -243,7 +244,7 @@ def test_recorded_kl_tends_to_the_exact_one_where_it_is_small(change):
 def test_sums_in_blocks_count_every_row_once(monkeypatch, model_name, block):
     model, data = exact.rows(model_name)
     thetas = jax.random.normal(jax.random.key(9), (3, model.dim))
-    monkeypatch.setattr(coresetvi.likelihood_sums, "BLOCK_NUMBERS", block * 3)
+    monkeypatch.setattr(coresetvi.models.sums, "BLOCK_NUMBERS", block * 3)
     sums = jax.jit(lambda thetas: log_likelihood_sums(model, thetas, data))(thetas)
     by_row = jax.vmap(lambda theta: model.log_likelihood(theta, data.x, data.y))(thetas)
     np.testing.assert_allclose(sums, np.asarray(by_row) @ np.asarray(data.weights), rtol=1e-12)

@@ -15,11 +15,12 @@ import registry
 import scipy.special
 
 import coresetvi as cvi
-from coresetvi import chains, draws, tempering
-from coresetvi.draws import Draws, chain_measures
 from coresetvi.errors import InputError
-from coresetvi.families import MeanField
+from coresetvi.families import MeanField, draws
+from coresetvi.families.draws import Draws, chain_measures
 from coresetvi.models import LinearRegression, PoissonRegression
+from coresetvi.posterior import chains
+from coresetvi.posterior import smc as tempering
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MAX_Z = exact.MAX_Z

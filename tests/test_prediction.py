@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-from coresetvi import prediction
+from coresetvi.models import prediction
 
 CHANCES = np.array(
     [

@@ -12,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import cli, cli_reproduce, plots
-from coresetvi.config import encode
+from coresetvi import cli
+from coresetvi._registry import encode
+from coresetvi.cli import reproduce as cli_reproduce
 from coresetvi.errors import InputError
+from coresetvi.plots import figures as plots
 from coresetvi.reproduction import (
     claims,
     experiment_names,

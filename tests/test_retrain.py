@@ -9,9 +9,9 @@ import registry
 from exact import fit_by_hand
 
 import coresetvi as cvi
-from coresetvi.drivers import hard_labels
+from coresetvi.constructions.schedule import Schedule, fixed_schedule, open_schedule, within
 from coresetvi.errors import InputError
-from coresetvi.schedule import Schedule, fixed_schedule, open_schedule, within
+from coresetvi.workflows.merging import hard_labels
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 LINEAR = registry.MODELS["linear"]

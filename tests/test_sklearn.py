@@ -29,13 +29,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coresetvi as cvi
 import coresetvi.sklearn as estimators
-from coresetvi import estimator_rows
+from coresetvi._info import Info
 from coresetvi.constructions.base import Construction, Problem
 from coresetvi.constructions.reference import random_subset
+from coresetvi.data import standardise as estimator_rows
 from coresetvi.errors import InputError
 from coresetvi.families import MeanField
-from coresetvi.likelihood_sums import weighted_log_likelihood
-from coresetvi.outer import Info
+from coresetvi.models.sums import weighted_log_likelihood
 from coresetvi.sklearn import CoresetClassifier, CoresetRegressor
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

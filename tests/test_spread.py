@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
-import coresetvi.spread
-from coresetvi.spread import cluster, spread_rows
+import coresetvi.data.clusters
+from coresetvi.data.clusters import cluster, spread_rows
 
 GENERATOR = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
@@ -19,7 +19,7 @@ BLOBS = np.concatenate(
 
 
 def test_the_example_in_the_docstring_runs():
-    assert doctest.testmod(coresetvi.spread).failed == 0
+    assert doctest.testmod(coresetvi.data.clusters).failed == 0
 
 
 def test_three_blobs_give_their_most_central_rows_and_their_weights():

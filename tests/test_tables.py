@@ -8,7 +8,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from coresetvi import labels, tables
+from coresetvi.data import files as tables
+from coresetvi.data import labels
 from coresetvi.errors import InputError
 
 CSV = "width,length,wet,species\n1,2.5,true,rose\n3,4.5,false,iris\n5,6.5,true,rose\n"

@@ -16,9 +16,9 @@ from jax.flatten_util import ravel_pytree
 
 from coresetvi import BBPSVI, Dataset, Fit, FullVI
 from coresetvi.families import FullRank, LowRank, MeanField
-from coresetvi.importance import khat_threshold, normalise, normalised_ess
+from coresetvi.families.importance import khat_threshold, normalise, normalised_ess
 from coresetvi.inner import Alternating, Implicit, Unrolled
-from coresetvi.laplace import laplace_moments
+from coresetvi.inner.mode import laplace_moments
 from coresetvi.models import (
     BayesianMLP,
     LinearRegression,

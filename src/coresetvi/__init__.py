@@ -1,6 +1,7 @@
 """Bayesian coresets by black-box variational inference: a few weighted points, the same posterior."""
 
 from . import datasets, errors, export, families, inner, models, objectives, outer, weights
+from ._version import __version__
 from .constructions import (
     BBPSVI,
     GIGA,
@@ -23,18 +24,18 @@ from .constructions import (
     SparseVI,
     SubsetLaplace,
 )
-from .correction import correct
-from .data import Coreset, Dataset
-from .diagnostics import diagnose
-from .draws import Draws
-from .drivers import merge, prune, retrain
-from .fit import fit
-from .fitted import Fit, load
-from .lifelong import continual
-from .posterior import sample
-from .sizes import choose_size
-
-__version__ = "0.1.0"
+from .data.dataset import Coreset, Dataset
+from .families.draws import Draws
+from .fitting.loop import fit
+from .fitting.result import Fit, load
+from .posterior.correction import correct
+from .posterior.diagnosis import diagnose
+from .posterior.sampling import sample
+from .posterior.size_choice import choose_size
+from .workflows.continual_learning import continual
+from .workflows.merging import merge
+from .workflows.pruning import prune
+from .workflows.retraining import retrain
 
 __all__ = [
     "BBPSVI",
@@ -61,6 +62,7 @@ __all__ = [
     "RandomSubset",
     "SparseVI",
     "SubsetLaplace",
+    "__version__",
     "choose_size",
     "continual",
     "correct",

@@ -12,9 +12,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .config import register
+from ._registry import register
 from .errors import InputError
-from .importance import log_weights, normalise
+from .families.importance import log_weights, normalise
 
 Vector = Float[Array, " s"]
 

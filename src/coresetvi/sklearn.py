@@ -14,20 +14,19 @@ import jax
 import numpy as np
 
 from . import models
-from .checks import instance, whole_number
+from ._checks import instance, whole_number
 from .constructions import BBPSVI
-from .constructions.base import Construction
-from .data import Dataset
-from .drivers import with_size
+from .constructions.base import Construction, with_size
+from .constructions.defaults import default_size
+from .data.dataset import Dataset
+from .data.standardise import Units, choose_units, distinct_rows, estimate_noise, pad
 from .errors import InputError
-from .estimator_rows import Units, choose_units, distinct_rows, estimate_noise, pad
 from .export.rows import fit_rows
 from .export.sklearn import Rows
-from .families import Family, Psi
-from .fit import fit as fit_coreset
-from .fitted import NUM_DRAWS, Fit
-from .importance import usable
-from .sizes import default_size
+from .families.base import Family, Psi
+from .families.importance import usable
+from .fitting.loop import fit as fit_coreset
+from .fitting.result import NUM_DRAWS, Fit
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .config import register
+from ._registry import register
 
 Vector = Float[Array, " m"]
 

@@ -1,8 +1,8 @@
 """Ways to make a coreset, each one frozen configuration."""
 
 from .base import Construction
+from .bbpsvi import BBPSVI
 from .condensation import Condensation
-from .gradient import BBPSVI
 from .greedy import GreedyBBSparseVI, SparseVI
 from .hilbert import GIGA, FrankWolfe, HardThresholding, ImportanceSampling
 from .last_layer import LastLayerPSVI, LastLayerVI, NetworkTraining

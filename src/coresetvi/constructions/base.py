@@ -6,16 +6,17 @@ means adding a class with these four functions; the loop is not edited.
 """
 
 import abc
+import dataclasses
 from typing import Any, ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, PRNGKeyArray
 
-from ..data import Dataset
-from ..families import Family, Psi
+from .._info import Info
+from ..data.dataset import Dataset
+from ..families.base import Family, Psi
 from ..models.base import Model
-from ..outer import Info
-from ..schedule import Schedule, fixed_schedule, open_schedule
+from .schedule import Schedule, fixed_schedule, open_schedule
 
 State = Any  # a pytree of arrays: what the next step needs
 
@@ -75,3 +76,8 @@ class Construction(eqx.Module):
     def schedule(self, num_steps: int | None) -> Schedule:
         """When to slow down and stop: by default after `num_steps`, or once the loss no longer improves."""
         return fixed_schedule(num_steps) if num_steps else open_schedule(self.default_steps)
+
+
+def with_size(construction: Construction, size: int) -> Any:
+    """The same construction with another number of points."""
+    return dataclasses.replace(construction, size=size)  # pyright: ignore[reportCallIssue]

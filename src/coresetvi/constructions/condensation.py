@@ -15,20 +15,22 @@ import numpy as np
 import optax
 from jaxtyping import Array, PRNGKeyArray
 
-from ..checks import instance, positive, whole_number
-from ..config import register
-from ..coreset import Leaves, make_frame
-from ..data import Dataset
+from .._checks import instance, positive, whole_number
+from .._info import Info
+from .._registry import register
+from ..data.dataset import Dataset
 from ..errors import InputError
-from ..families import Point, Psi
-from ..gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients
+from ..families.base import Psi
+from ..families.gaussian import Point
+from ..families.initial import start_family
 from ..inner import Inner, InnerInfo, InnerProblem, Joint, Unrolled
-from ..likelihood_sums import weighted_log_likelihood
-from ..outer import Info
-from ..start import start_family
+from ..inner.base import Leaves
+from ..models.sums import weighted_log_likelihood
 from ..weights import Fixed
 from .base import Construction
-from .gradient import CoresetProblem, check_leaves, names_of, starting_leaves
+from .bbpsvi import CoresetProblem, check_leaves, names_of, starting_leaves
+from .gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients
+from .parametrisation import make_frame
 
 # How often the inner problem is solved, one solution after another, for the network that a fit hands back.
 FINAL_SOLVES = 30

@@ -12,19 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..checks import whole_number
-from ..config import register
-from ..data import Dataset
-from ..families import Family
-from ..importance import defensive, log_weights, normalise
+from .._checks import whole_number
+from .._registry import register
+from ..data.dataset import Dataset
+from ..families.base import Family
+from ..families.importance import defensive, log_weights, normalise
 from ..inner import Inner, Laplace
 from ..objectives import Objective
-from ..outer import NaturalGradient, Optimizer, OuterStep, mean_draw
-from ..projections import centred, correlations, likelihood_table
-from ..schedule import decay_factor, fixed_schedule
+from ..outer.base import Optimizer, OuterStep, mean_draw
+from ..outer.natural import NaturalGradient
 from ..weights import Free
 from .base import Construction
-from .gradient import BBPSVI, CoresetProblem, CoresetState
+from .bbpsvi import BBPSVI, CoresetProblem, CoresetState
+from .likelihood_vectors import centred, correlations, likelihood_table
+from .schedule import decay_factor, fixed_schedule
 
 # Numbers (rows x draws) that the search for the next point may look at: all rows of most data sets.
 CANDIDATE_NUMBERS = 2**24

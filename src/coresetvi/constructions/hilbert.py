@@ -12,19 +12,20 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
-from .. import hilbert
-from ..checks import positive, whole_number
-from ..config import register
-from ..coreset import check_size
-from ..data import Dataset
-from ..families import Family, FullRank, MeanField
-from ..laplace import fit_laplace
+from .._checks import positive, whole_number
+from .._registry import register
+from ..data.dataset import Dataset
+from ..families.base import Family
+from ..families.gaussian import FullRank, MeanField
+from ..families.initial import start_family
+from ..inner.mode import fit_laplace
 from ..models.base import Model
-from ..projections import likelihood_vectors
-from ..start import start_family
+from . import sparse_approximation as hilbert
 from .base import Problem
-from .gradient import SMALL_MODEL
+from .defaults import SMALL_MODEL
+from .likelihood_vectors import likelihood_vectors
 from .plain import PlainVI
+from .starts import check_size
 
 # Numbers (rows x draws) in the table of vectors: 256 MB.
 MOST_NUMBERS = 2**26

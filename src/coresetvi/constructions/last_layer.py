@@ -15,22 +15,28 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..checks import instance, positive, whole_number
-from ..config import register
-from ..coreset import Leaves, make_frame
-from ..data import Dataset
+from .._checks import instance, positive, whole_number
+from .._info import Info
+from .._registry import register
+from ..data.dataset import Dataset
 from ..errors import InputError
-from ..families import draw_noise
-from ..last_layer import GaussianLastLayer, last_layer_posterior, last_layer_psi, shared_scale
-from ..likelihood_sums import weighted_log_likelihood
+from ..families.base import draw_noise
+from ..families.gaussian_last_layer import (
+    GaussianLastLayer,
+    last_layer_posterior,
+    last_layer_psi,
+    shared_scale,
+)
+from ..inner.base import Leaves
 from ..models.base import Model
 from ..models.layers import LastLayerModel, with_ones
-from ..outer import Info
-from ..schedule import fixed_schedule
+from ..models.sums import weighted_log_likelihood
 from ..weights import Simplex, WeightMap
 from .base import Construction, Problem
-from .gradient import CoresetProblem, check_leaves, names_of, starting_leaves
+from .bbpsvi import CoresetProblem, check_leaves, names_of, starting_leaves
+from .parametrisation import make_frame
 from .plain import PlainInference, PlainState
+from .schedule import fixed_schedule
 
 # Weights are left alike: those that suit the last layer would starve the features of most points.
 LEARNED = frozenset({"x", "y", "total"})

@@ -14,19 +14,20 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray
 
-from ..checks import positive
-from ..data import Dataset
-from ..effort import is_heavy
-from ..families import Family, FullRank, MeanField, Psi
+from .._checks import positive
+from .._info import Info
+from ..data.dataset import Dataset
+from ..families.base import Family, Psi
+from ..families.gaussian import FullRank, MeanField
+from ..families.initial import EXACT_CURVATURE_DIM, start_family
 from ..inner import Implicit, InnerInfo, InnerProblem
-from ..laplace import fit_laplace
-from ..likelihood_sums import log_likelihood_sums
+from ..inner.mode import fit_laplace
 from ..models.base import Model
-from ..outer import Info, describe
-from ..schedule import fixed_schedule, open_schedule
-from ..start import EXACT_CURVATURE_DIM, start_family
+from ..models.sums import is_heavy, log_likelihood_sums
+from ..outer.base import step_info
 from .base import Construction, Problem
-from .gradient import HEAVY_DRAWS, HEAVY_PACE, HEAVY_ROWS, MINIBATCH_ROWS, SMALL_MODEL
+from .defaults import HEAVY_DRAWS, HEAVY_PACE, HEAVY_ROWS, MINIBATCH_ROWS, SMALL_MODEL
+from .schedule import fixed_schedule, open_schedule
 
 # Stochastic gradients of a full covariance are reliable up to about this many parameters.
 FULL_RANK_DIM = 32
@@ -167,7 +168,7 @@ class PlainLaplace(PlainInference):
 def record(data, prior, proposal, inner: InnerInfo) -> Info:
     """A step's record. There is no coreset to compare with the data: its KL is not zero but unknown."""
     loss = -jnp.mean(data + prior - proposal)
-    info = describe(loss, data, data, prior, proposal, inner)
+    info = step_info(loss, data, data, prior, proposal, inner)
     return info._replace(kl=jnp.full_like(loss, jnp.nan))
 
 

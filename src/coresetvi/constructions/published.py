@@ -3,11 +3,12 @@
 from typing import Any
 
 from ..errors import InputError
-from ..families import Point
+from ..families.gaussian import Point
 from ..inner import Inner, Laplace
 from ..objectives import UniformElbo
 from ..weights import Fixed
-from .gradient import BBPSVI, HEAVY_INNER, names_of
+from .bbpsvi import BBPSVI, names_of
+from .defaults import HEAVY_INNER
 
 REAL_POINTS = frozenset({"weights", "total"})
 

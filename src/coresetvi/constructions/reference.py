@@ -4,15 +4,16 @@ from typing import ClassVar
 
 from jaxtyping import PRNGKeyArray
 
-from ..checks import whole_number
-from ..config import register
-from ..coreset import make_frame, start_leaves
-from ..data import Dataset
+from .._checks import whole_number
+from .._registry import register
+from ..data.dataset import Dataset
 from ..errors import InputError
-from ..families import Family
+from ..families.base import Family
 from ..weights import Fixed
 from .base import Problem
+from .parametrisation import make_frame
 from .plain import PlainLaplace, PlainVI
+from .starts import start_leaves
 
 
 @register

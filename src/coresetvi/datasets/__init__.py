@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InputError
-from .files import REGRESSIONS, SOURCES, Pair, Source
+from .classification import adult, nslkdd, phishing, webspam
+from .folder import REGRESSIONS, SOURCES, Pair, Source
 from .images import mnist
 from .regressions import uci
 from .synthetic import four_class, halfmoon, synthetic_lr
-from .tables import adult, nslkdd, phishing, webspam
 
 __all__ = [
     "SOURCES",

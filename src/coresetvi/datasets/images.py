@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import InputError
-from . import files
-from .files import Pair
+from . import folder as files
+from .folder import Pair
 
 _UNSIGNED_BYTE = 8
 _SIDE = 28

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import InputError
-from . import files
-from .files import Pair
+from . import folder as files
+from .folder import Pair
 
 _SPLIT = "test_idx_"
 

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import InputError
-from .files import Pair
+from .folder import Pair
 
 _NUM_TEST = 1000  # size of the test sets drawn for halfmoon and four_class
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from ..checks import instance
-from ..fitted import Fit
-from ..frames import optional
-from ..likelihood_sums import weighted_log_likelihood
+from .._checks import instance
+from ..data.frames import optional
+from ..fitting.result import Fit
 from ..models.base import Model
 from ..models.glm import LinearPredictor
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from ..models.numpyro import FromNumPyro
+from ..models.sums import weighted_log_likelihood
 from .rows import fit_rows
 
 # The label's distribution given the linear predictor of shape (n, output_size): one line a likelihood.

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..fitted import Fit
-from ..frames import column_names, optional
+from ..data.frames import column_names, optional
+from ..fitting.result import Fit
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from .rows import class_names, fit_rows, regression_of
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import tables
-from ..checks import instance
-from ..data import Dataset
+from .._checks import instance
+from ..data import files as tables
+from ..data.dataset import Dataset
+from ..data.frames import Columns, named_columns
 from ..errors import InputError
-from ..fitted import Fit
-from ..frames import Columns, named_columns
+from ..fitting.result import Fit
 from ..models.glm import LinearPredictor
 from ..models.likelihoods import Poisson
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..fitted import Fit
+from ..fitting.result import Fit
 from .rows import class_names, fit_rows
 
 

@@ -6,9 +6,9 @@ import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..fitted import Fit
+from ..data.files import check_file
+from ..fitting.result import Fit
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
-from ..tables import check_file
 from .rows import fit_rows, regression_of, write_text
 
 

@@ -15,8 +15,10 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..coreset import Leaves
-from ..families import Family, Psi, draw_noise
+from ..families.base import Family, Psi, draw_noise
+
+# What an optimiser moves, or leaves alone, by name: see `constructions/parametrisation.py`.
+Leaves = dict[str, Array]
 
 
 class InnerProblem(NamedTuple):

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..checks import positive
-from ..config import register
-from ..newton import flat_zero, local_loss, minimise
+from .._checks import positive
+from .._registry import register
 from .base import Inner, InnerInfo, InnerProblem
+from .newton import flat_zero, local_loss, minimise
 
 
 @register

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from ..checks import positive
-from ..config import register
-from ..families import Family
-from ..newton import flat_zero, local_loss, minimise
+from .._checks import positive
+from .._registry import register
+from ..families.base import Family
 from .base import Inner, InnerInfo
+from .newton import flat_zero, local_loss, minimise
 
 # The scale of r is a guess when the search begins and right when it ends; the search goes on from there.
 ROUNDS = 2

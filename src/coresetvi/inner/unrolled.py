@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from ..checks import positive, whole_number
-from ..config import register
+from .._checks import positive, whole_number
+from .._registry import register
 from ..errors import InputError
-from ..newton import flat_zero
 from .base import Inner, InnerInfo
+from .newton import flat_zero
 
 MAX_NUMBERS_AHEAD = 2**22
 # Steps that keep more than this together for the backward pass are recomputed there: half as long again.

@@ -1,6 +1,7 @@
 """Bayesian models: ready-made ones, and any other from callables, a NumPyro function or an Equinox module."""
 
-from .base import FromCallables, Model
+from .base import Model
+from .callables import FromCallables
 from .equinox import FromEquinox
 from .glm import LinearRegression, LogisticRegression, PoissonRegression, SoftmaxRegression
 from .images import BayesianLeNet

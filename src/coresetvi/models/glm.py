@@ -6,8 +6,8 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..config import register
-from ..data import Dataset
+from .._registry import register
+from ..data.dataset import Dataset
 from ..errors import InputError
 from .base import Model, check_inputs, normal_log_prior
 from .likelihoods import Bernoulli, Categorical, Gaussian, Likelihood, Poisson

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from ..config import register
+from .._registry import register
 from ..errors import InputError
 from .base import check_inputs, normal_log_prior
 from .convolution import pooled_convolution, pooled_size

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..config import register
-from ..data import Dataset
+from .._registry import register
+from ..data.dataset import Dataset
 from ..errors import InputError
 
 # A hard label as a soft one has this log-odds: 98 % certain of two classes, still with a slope to learn.

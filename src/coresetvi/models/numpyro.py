@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from ..data import Dataset
+from ..data.dataset import Dataset
 from ..errors import InputError
 from .base import Model, Theta, check_inputs
 from .likelihoods import check_labels

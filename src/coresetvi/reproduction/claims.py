@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from .. import records
+from ..workflows import records
 
 try:
     import fcntl

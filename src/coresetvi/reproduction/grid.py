@@ -7,10 +7,10 @@ import numpy as np
 
 import coresetvi as cvi
 
-from .. import records
-from ..config import encode
+from .._registry import encode
 from ..errors import InputError
-from ..laplace import Moments, laplace_moments
+from ..inner.mode import Moments, laplace_moments
+from ..workflows import records
 from .experiment import Experiment
 from .objects import build
 from .parts import Cell

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import plots
-from ..comparison_plot import line_styles
 from ..errors import InputError
-from ..image_plots import draw_line, key_words, sorted_points
+from ..plots import figures
+from ..plots.comparison import line_styles
+from ..plots.scores import draw_line, key_words, sorted_points
 from .experiment import Experiment
 from .plane_plots import wrapped
 
@@ -46,7 +46,7 @@ def draw_lines(experiment: Experiment, rows: Rows) -> "Figure":
     there = {row["problem"] for row in usable}  # optional problems may not be
     names = [None] if positions else [one.id for one in experiment.problems if one.id in there]
     styles = line_styles([dict(row) for row in usable])
-    figure = plots._figure(3.8 * len(names) + 2.8, 3.1 * len(metrics) + 0.6)
+    figure = figures.new_figure(3.8 * len(names) + 2.8, 3.1 * len(metrics) + 0.6)
     grid = figure.subplots(len(metrics), len(names), squeeze=False, sharex=True)
     handles: dict[str, Any] = {}
     for row, (metric, line) in enumerate(zip(metrics, grid, strict=True)):
@@ -115,7 +115,7 @@ def draw_curves(experiment: Experiment, found: Rows) -> "Figure":
     there = {record["method"] for record in found}
     styles = line_styles([{"method": name, "size": 1} for one, name in names.items() if one in there])
     problems = [one.id for one in experiment.problems if any(r["problem"] == one.id for r in found)]
-    figure = plots._figure(4.6 * len(problems) + 2.4, 4.0)
+    figure = figures.new_figure(4.6 * len(problems) + 2.4, 4.0)
     handles: dict[str, Any] = {}
     drawing = experiment.drawing
     for name, axes in zip(problems, figure.subplots(1, len(problems), squeeze=False)[0], strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 
 import coresetvi as cvi
 
-from ..config import encode
+from .._registry import encode
 from ..errors import InputError
 from .experiment import Experiment
 from .grid import Grid

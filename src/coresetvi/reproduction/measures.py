@@ -15,9 +15,9 @@ import numpy as np
 
 import coresetvi as cvi
 
-from ..compare import LARGEST_LAPLACE, posterior_kl
 from ..errors import CoresetviError
-from ..importance import normalise, normalised_ess
+from ..families.importance import normalise, normalised_ess
+from ..workflows.comparison import LARGEST_LAPLACE, posterior_kl
 from .experiment import Experiment
 from .grid import Grid
 from .making import FITS, about, limits, make_fit, whole

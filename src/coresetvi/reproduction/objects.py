@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from ..config import decode
+from .._registry import decode
 from ..errors import ArtefactError, InputError
 
 NONE = "none"  # TOML has no word for it

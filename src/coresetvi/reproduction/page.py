@@ -9,23 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import records
-from ..compare import with_error
 from ..errors import InputError
+from ..workflows import records
+from ..workflows.comparison import with_error
 from .differences import sentences
 from .experiment import OURS, PAPER, Experiment
 from .parts import ALL, Cell
 from .reading import experiment_names, read_experiment
-from .report import (
-    PERCENT,
-    SCORES,
-    UNKNOWN,
-    explanation,
-    markdown_table,
-    signed,
-    summarise,
-    table_lines,
-)
+from .report import PERCENT, SCORES, UNKNOWN, explanation, markdown_table, signed, summarise, table_lines
 from .views import IMAGES, draw_views
 
 PACKS, FIGURES, PAGE = "records", "figures", "reproduction.md"

@@ -6,8 +6,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import plots
 from ..errors import InputError
+from ..plots import figures, maps
 from .experiment import Experiment
 from .planes import decode_entropy, points_of
 
@@ -18,7 +18,7 @@ Rows = Sequence[Mapping[str, Any]]
 WIDTH = 2.9  # inches of a map
 SHOWN = 4  # maps of a problem in a picture, of as many as there are
 FRAME_MILLISECONDS = 400
-NOTE = f"Axes: the two inputs.  {plots.MARKS}"
+NOTE = f"Axes: the two inputs.  {maps.MARKS}"
 
 
 def draw_planes(experiment: Experiment, found: Rows) -> "Figure":
@@ -54,7 +54,9 @@ def picture(experiment: Experiment, lines: Sequence[tuple[str, list[tuple[Any, A
     names = {one.id: one.name for one in experiment.methods}
     single = len(lines[0][1]) == 1
     rows, columns = (1, len(lines)) if single else (len(lines), len(lines[0][1]))
-    figure = plots._figure(WIDTH * columns + 1.2, (tallness(lines[0][1][0][0]) * WIDTH + 0.45) * rows + 1.0)
+    figure = figures.new_figure(
+        WIDTH * columns + 1.2, (tallness(lines[0][1][0][0]) * WIDTH + 0.45) * rows + 1.0
+    )
     grid = figure.subplots(rows, columns, squeeze=False)
     image: Any = None
     for row, ((label, pairs), line) in enumerate(zip(lines, grid.T if single else grid, strict=True)):
@@ -91,7 +93,7 @@ def wrapped(text: str, figure: "Figure") -> str:
 def draw_map(axes: Any, record: Mapping[str, Any], one: Mapping[str, Any]) -> Any:
     """One map with its data and points."""
     plane, classes = record["plane"], one["num_classes"]
-    return plots.draw_plane(
+    return maps.draw_plane(
         axes,
         tuple(plane["bounds"]),
         decode_entropy(one["entropy"], classes),
@@ -128,7 +130,7 @@ def write_animation(experiment: Experiment, found: Rows, place: Path) -> None:
     ]
     columns = max(len(records) for _, records in chosen)
     high = sum(0.8 * WIDTH * tallness(records[0]) + 0.5 for _, records in chosen)
-    figure = plots._figure(0.8 * WIDTH * columns + 0.6, high + 0.5)
+    figure = figures.new_figure(0.8 * WIDTH * columns + 0.6, high + 0.5)
     grid = figure.subplots(len(chosen), columns, squeeze=False)
     names = {one.id: one.name for one in experiment.methods}
     frames = max(len(record["plane"]["maps"]) for _, records in chosen for record in records)

@@ -12,7 +12,8 @@ import numpy as np
 
 import coresetvi as cvi
 
-from .. import plots
+from ..plots.maps import around, predictive_entropy
+from ..plots.maps import grid as plane_grid
 from .grid import Grid
 from .making import about, learn_tasks, make_fit
 from .parts import Cell
@@ -29,14 +30,14 @@ def plane(grid: Grid, cell: Cell, out: Path) -> dict[str, Any]:
     """
     detail, (train, test, *_) = grid.experiment.detail, grid.problem(cell.problem)
     resolution = int(detail.get("resolution", RESOLUTION))
-    bounds = plots.around(train)
-    rows = plots.grid(bounds, resolution)[2]
+    bounds = around(train)
+    rows = plane_grid(bounds, resolution)[2]
     maps: list[dict[str, Any]] = []
 
     def keep(name: str, fit: cvi.Fit, test: cvi.Dataset, sampler: str = VARIATIONAL) -> dict[str, float]:
         draws = None if sampler == VARIATIONAL else draw(fit, sampler, cell.key, detail)
         how: dict[str, Any] = {"correct": False} if draws is None else {"draws": draws}
-        entropy = plots.predictive_entropy(fit, rows, **how)
+        entropy = predictive_entropy(fit, rows, **how)
         found = fit.evaluate(test, **how)
         points = [] if cell.size is None else point_rows(fit.coreset)
         classes = fit.model.num_classes or 2

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .. import records, tables
-from ..compare import mean_and_error, with_error
+from ..data import files as tables
+from ..workflows import records
+from ..workflows.comparison import mean_and_error, with_error
 from .experiment import Experiment
 from .parts import ALL, Cell
 from .views import draw_views

@@ -12,8 +12,9 @@ import numpy as np
 
 import coresetvi as cvi
 
-from .. import records, storage
+from .. import _files as storage
 from ..errors import CoresetviError, InputError
+from ..workflows import records
 from .claims import busy, claim
 from .experiment import Experiment
 from .grid import Grid

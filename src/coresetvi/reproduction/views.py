@@ -6,8 +6,10 @@ from typing import Any
 
 import coresetvi as cvi
 
-from .. import image_plots, plots
 from ..errors import InputError
+from ..plots import figures
+from ..plots import images as image_plots
+from ..plots.scores import draw_accuracy
 from . import line_plots, plane_plots
 from .experiment import Experiment
 from .making import FITS
@@ -47,7 +49,7 @@ def sizes(experiment: Experiment, rows: Rows, found: Rows, out: Path) -> dict[st
         if (one, name) == (problem, metric)
     ]
     label = line_plots.LABELS[metric]
-    figure = image_plots.draw_accuracy(ours, paper=paper, label=label, title=experiment.title)
+    figure = draw_accuracy(ours, paper=paper, label=label, title=experiment.title)
     return saved(experiment, figure, out)
 
 
@@ -86,7 +88,7 @@ def images(experiment: Experiment, rows: Rows, found: Rows, out: Path) -> dict[s
         if not place.is_dir():  # a record whose fit was deleted is a record all the same
             continue
         if not file.exists() or file.stat().st_mtime < place.stat().st_mtime:
-            plots.save_figure(image_plots.draw_images(cvi.load(place), title=str(cell)), file)
+            figures.save_figure(image_plots.draw_images(cvi.load(place), title=str(cell)), file)
         drawn = True
     return {"images": out / IMAGES} if drawn else {}
 
@@ -94,7 +96,7 @@ def images(experiment: Experiment, rows: Rows, found: Rows, out: Path) -> dict[s
 def saved(experiment: Experiment, figure: Any, out: Path) -> dict[str, Path]:
     """The picture in its file."""
     place = out / f"{experiment.name}.png"
-    plots.save_figure(figure, place)
+    figures.save_figure(figure, place)
     return {"picture": place}
 
 

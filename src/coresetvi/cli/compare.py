@@ -1,0 +1,221 @@
+"""The command `coresetvi compare`: methods against each other, on rows that none of them has seen.
+
+Exit codes as in `cli.py`; 1 means here that a fit of the grid failed, with its sentence on standard error.
+"""
+
+from __future__ import annotations  # see `cli.py`
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from ..constructions.by_name import check_choice, takes
+from ..data import files as tables
+from ..data.split import TEST_SHARE, read_test, split_rows
+from ..errors import InputError
+from ..fitting.progress import Progress
+from ..plots import comparison as comparison_plot
+from ..workflows import comparison as grid
+from ..workflows import records
+from .choices import FAMILIES, learn_set, method_list, read_problem, size_list
+from .console import (
+    FAILED,
+    INTERRUPTED,
+    complain,
+    enable_compilation_cache,
+    print_json,
+    reporting,
+    say,
+    show_table,
+)
+
+with contextlib.suppress(ImportError):
+    import typer
+
+    from .options import (
+        BatchSize,
+        Classes,
+        DataFile,
+        Drop,
+        FamilyName,
+        Hidden,
+        Init,
+        Json,
+        Learn,
+        MethodNames,
+        ModelName,
+        NoIntercept,
+        Noise,
+        PriorScale,
+        RowWeights,
+        Seed,
+        Steps,
+        Target,
+    )
+
+# Columns of the table, after method and size, and the digits they deserve.
+COLUMNS = {
+    "accuracy": ("accuracy", ".3f"),
+    "rmse": ("RMSE", ".4g"),
+    "nll": ("NLL", ".4f"),
+    "kl": ("KL", ".3g"),
+    "ess": ("ESS", ".2f"),
+    "khat": ("k-hat", ".2f"),
+    "seconds": ("seconds", ".2f"),
+}
+
+
+def compare(
+    data: DataFile,
+    out: Annotated[Path, typer.Option(help="Directory for records, table and picture.")],
+    target: Target = None,
+    methods: MethodNames = "bb-psvi,random-subset",
+    sizes: Annotated[str | None, typer.Option(metavar="N,N,N", help="How many points.")] = None,
+    keys: Annotated[int, typer.Option(help="Fits of each kind, with keys from --seed on.")] = 3,
+    test: Annotated[Path | None, typer.Option(help="Table to score on; default a part of DATA.")] = None,
+    test_share: Annotated[
+        float | None, typer.Option(help=f"Part of DATA to score on; default {TEST_SHARE:g}.")
+    ] = None,
+    model: ModelName = "auto",
+    weights: RowWeights = None,
+    drop: Drop = None,
+    no_intercept: NoIntercept = False,
+    prior_scale: PriorScale = 1.0,
+    noise: Noise = None,
+    hidden: Hidden = None,
+    classes: Classes = None,
+    learn: Learn = None,
+    init: Init = None,
+    family: FamilyName = "auto",
+    steps: Steps = None,
+    batch_size: BatchSize = None,
+    seed: Seed = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, without old records.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Compare ways to make a coreset. Every fit is kept in --out: the same command goes on where it stopped.
+
+    \b
+    Examples:
+      coresetvi compare people.csv --target income --sizes 10,40,100 --out comparison
+      coresetvi compare people.csv --target income --sizes 20 --methods bb-psvi,full-vi --out comparison
+      coresetvi compare train.csv --test test.csv --target count --sizes 50 --keys 5 --out comparison
+    """
+    with reporting(as_json):
+        check_choice("--family", family, FAMILIES)
+        names = method_list(methods)
+        counts = [] if sizes is None else size_list(sizes)
+        cells = grid.list_cells(names, counts, keys, seed)
+        if test is not None and test_share is not None:
+            raise InputError("--test and --test-share exclude each other; leave one of them out")
+        comparison_plot.check_matplotlib()
+        dataset, labels, name, chosen = read_problem(
+            data,
+            target,
+            weights,
+            drop,
+            model=model,
+            classes=classes,
+            intercept=not no_intercept,
+            prior_scale=prior_scale,
+            noise=noise,
+            hidden=hidden,
+        )
+        if test is None:
+            share = TEST_SHARE if test_share is None else test_share
+            train, scored = split_rows(dataset, chosen.num_classes, share, seed)
+        else:
+            train, scored = dataset, read_test(test, dataset, labels, weights, drop or ())
+        grid.check_sizes(counts, train)
+        options = {
+            "family": FAMILIES[family],
+            "learn": learn_set(learn),
+            "init": init,
+            "batch_size": batch_size,
+        }
+        comparison = grid.make_comparison(chosen, train, scored, names, options, steps)
+        prints = {cell.name: comparison.fingerprint(cell) for cell in cells}
+        kept = records.open_records(out, prints, overwrite=overwrite)
+        enable_compilation_cache()
+        finished = {cell: record for cell, record in kept.items() if record["result"] != "failed"}
+        interrupted = False
+        try:
+            with Progress(False if as_json else None) as bar:
+                for cell in [cell for cell in cells if cell.name not in finished]:
+                    bar.show(str(cell), len(finished), len(cells))
+                    record = grid.run_cell(comparison, cell)
+                    records.write_record(out, cell.name, prints[cell.name], record)
+                    finished[cell.name] = record
+        except KeyboardInterrupt:
+            interrupted = True
+        found = [finished[cell.name] for cell in cells if cell.name in finished]
+        rows = grid.summarise(found)
+        files = write_results(out, found, rows)
+    notes = [*option_notes(names, comparison.options), *result_notes(found)]
+    problem = None
+    if interrupted:
+        again = "the same command without --overwrite" if overwrite else "the same command"
+        problem = f"interrupted with {len(found)} of {len(cells)} fits done; {again} goes on from there"
+    elif failed := [record for record in found if record["result"] == "failed"]:
+        problem = f"{len(failed)} of {len(cells)} fits failed; the same command tries them again"
+    if as_json:
+        summary: dict[str, Any] = {"model": name, "rows_fitted": len(train), "rows_scored": len(scored)}
+        summary |= {"records": found, "summary": rows, "files": files, "notes": notes}
+        print_json(summary | ({"error": problem} if problem else {}))
+    else:
+        say(f"Model {name}, {len(train):,} rows to fit and {len(scored):,} to score on.")
+        if rows:
+            show_rows(rows)
+            say(f"Mean and standard error of {keys} keys. Written: {', '.join(files.values())}")
+    for note in notes:
+        complain(note, word="note")
+    if problem:
+        complain(problem)
+        raise typer.Exit(INTERRUPTED if interrupted else FAILED)
+
+
+def write_results(out: Path, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, str]:
+    """Table and picture of the records in `out`; their names, and where the records are."""
+    places = {"table": out / records.TABLE, "picture": out / records.PICTURE}
+    if found:
+        columns = {name: [record[name] for record in found] for name in found[0]}
+        tables.write_table(places["table"], columns, overwrite=True)
+        comparison_plot.write_figure(places["picture"], rows)
+    else:
+        places = {}
+    return {name: str(place) for name, place in (places | {"records": out / records.FOLDER}).items()}
+
+
+def option_notes(methods: list[str], options: dict[str, Any]) -> list[str]:
+    """Which options do not concern which methods."""
+    notes = []
+    for option in options:
+        if others := [method for method in methods if not takes(method, option)]:
+            notes.append(f"--{option.replace('_', '-')} does not concern {' and '.join(others)}")
+    return notes
+
+
+def result_notes(found: list[dict[str, Any]]) -> list[str]:
+    """What did not go well, one sentence a method and kind."""
+    troubles: dict[tuple[str, str], list[str]] = {}
+    for record in found:
+        if record["result"] != "finished":
+            troubles.setdefault((record["method"], record["result"]), []).append(record["explanation"])
+    return [
+        f"{method}, {len(sentences)} of its fits: {sentences[0]}"
+        for (method, _), sentences in troubles.items()
+    ]
+
+
+def show_rows(rows: list[dict[str, Any]]) -> None:
+    """The table for people: mean and standard error in each cell."""
+    names = [name for name in COLUMNS if name in rows[0]]
+    lines = [
+        [
+            row["method"],
+            "all" if row["size"] is None else f"{row['size']:,}",
+            *(grid.with_error(row[name], COLUMNS[name][1]) for name in names),
+        ]
+        for row in rows
+    ]
+    show_table(["method", "size", *(COLUMNS[name][0] for name in names)], lines, whole=True)

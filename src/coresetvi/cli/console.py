@@ -1,0 +1,93 @@
+"""How the command line speaks: results to standard output, notes and errors to standard error.
+
+The only place that prints.
+"""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..errors import CoresetviError
+
+with contextlib.suppress(ImportError):
+    import typer
+
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
+
+
+def say(sentence: str) -> None:
+    """A sentence on standard output."""
+    # Not through rich, which would break lines, and paths with them.
+    print(sentence)
+
+
+def complain(sentence: str, as_json: bool = False, word: str = "error") -> None:
+    """A sentence on standard error, and for machines on standard output too."""
+    print(f"{word}: {sentence}", file=sys.stderr)
+    if as_json:
+        print_json({word: sentence})
+
+
+def print_json(summary: dict[str, Any]) -> None:
+    """One JSON object in one line."""
+    print(json.dumps(plain(summary), allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Only what strict JSON knows: numpy numbers become Python's, NaN and infinity null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    value = value.item() if isinstance(value, np.generic) else value
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def show_table(header: list[str] | None, rows: list[list[str]], *, whole: bool = False) -> None:
+    """A table on standard output; `whole` keeps every row in one line, however long."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=header is not None, box=None, pad_edge=False)
+    for name in header or rows[0]:
+        # Text, because column names may look like rich's markup.
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    lines = rows if header is None else [header, *rows]
+    wanted = sum(max(map(len, column)) + 2 for column in zip(*lines, strict=True))
+    Console(width=max(Console().width, wanted) if whole else None).print(table)
+
+
+@contextlib.contextmanager
+def reporting(as_json: bool) -> Iterator[None]:
+    """Errors meant for people become a sentence and an exit code; anything else is a bug and stays one."""
+    try:
+        yield
+    except CoresetviError as error:
+        complain(str(error), as_json)
+        raise typer.Exit(BAD_INPUT) from error
+    except KeyboardInterrupt as error:
+        complain("interrupted", as_json)
+        raise typer.Exit(INTERRUPTED) from error
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    cache = os.environ.get("XDG_CACHE_HOME")
+    place = (Path(cache) if cache else Path.home() / ".cache") / "coresetvi" / "jit"
+    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(place))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

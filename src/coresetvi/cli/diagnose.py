@@ -1,0 +1,61 @@
+"""`coresetvi diagnose`: can a saved fit be trusted?"""
+
+# Typer reads its options from the annotations; as text they need no typer.
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+from ..constructions.by_name import check_choice
+from ..fitting.result import load
+from ..posterior.diagnosis import diagnose as certify
+from ..posterior.sampling import SAMPLERS
+from ..posterior.sampling import sample as draw
+from .console import enable_compilation_cache, print_json, reporting, say, show_table
+
+with contextlib.suppress(ImportError):
+    import typer
+
+    from .options import Drop, FitDirectory, Json, RowWeights, Seed
+
+from .summary import fitted_rows
+
+
+def diagnose(
+    fitted: FitDirectory,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="The table that was fitted.")],
+    held_out: Annotated[Path | None, typer.Option(help="Table of rows that were not fitted.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Directory of another fit to compare with.")] = None,
+    method: Annotated[
+        str | None, typer.Option(metavar="|".join(SAMPLERS), help="Judge draws by it; default r itself.")
+    ] = None,
+    weights: RowWeights = None,
+    drop: Drop = None,
+    samples: Annotated[int, typer.Option(min=100, help="Draws to weigh against the data.")] = 1000,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Say whether a fitted coreset can be trusted. Its posterior is weighed against that of all the data.
+
+    \b
+    Examples:
+      coresetvi diagnose fitted people.csv
+      coresetvi diagnose fitted train.parquet --held-out test.parquet --method nuts
+      coresetvi diagnose small people.csv --reference large --json
+    """
+    with reporting(as_json):
+        if method is not None:
+            check_choice("--method", method, SAMPLERS)
+        enable_compilation_cache()
+        fit = load(fitted)
+        other = None if reference is None else load(reference)
+        rows = fitted_rows(fit, data, weights, drop or ())
+        test = None if held_out is None else fitted_rows(fit, held_out, weights, drop or ())
+        draws = None if method is None else draw(fit, method=method, key=seed)
+        certificate = certify(fit, rows, other, draws=draws, held_out=test, num_samples=samples, key=seed)
+    if as_json:
+        print_json(certificate.to_dict())
+    else:
+        say(certificate.sentence)
+        show_table(["", "", ""], certificate.lines())

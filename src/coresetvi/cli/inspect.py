@@ -1,0 +1,75 @@
+"""`coresetvi inspect`: what a saved fit holds."""
+
+# Typer reads its options from the annotations. As text they need no typer, so that `main` can say how to
+# install it.
+from __future__ import annotations
+
+import contextlib
+from typing import Annotated, Any
+
+import numpy as np
+
+from ..fitting.result import load
+from .console import (
+    enable_compilation_cache,
+    print_json,
+    reporting,
+    say,
+    show_table,
+)
+from .summary import fit_lines, fit_summary, heaviest, origin_lines
+
+with contextlib.suppress(ImportError):
+    import typer
+
+    from .options import (
+        FitDirectory,
+        Json,
+    )
+
+
+LINE = 80  # characters, on a terminal
+
+
+def inspect(
+    fitted: FitDirectory,
+    points: Annotated[int, typer.Option(min=0, help="How many of the heaviest points to show.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Show what a fitted coreset holds. Model, quality, origin and its heaviest points.
+
+    \b
+    Examples:
+      coresetvi inspect fitted
+      coresetvi inspect fitted --points 3 --json
+    """
+    with reporting(as_json):
+        enable_compilation_cache()
+        fit = load(fitted)
+        summary = fit_summary(fit) | {"about": fit.about, "points": heaviest(fit, points)}
+    if as_json:
+        print_json(summary)
+        return
+    say(fit.explanation)
+    show_table(None, [*fit_lines(summary), *origin_lines(summary)])
+    if summary["points"]:
+        say("Its heaviest points:")
+        show_points(summary["points"])
+
+
+def show_points(points: list[dict[str, Any]]) -> None:
+    """As many columns as fit into a line; `--json` has them all."""
+    names, room = list(points[0]["x"]), LINE - 24
+    ends = np.cumsum([max(len(name), 9) + 2 for name in names])
+    shown = names[: max(1, int(np.sum(ends <= room)))]
+    rows = [
+        [
+            f"{point['weight']:,.4g}",
+            str(point.get("target", "")),
+            *(f"{point['x'][name]:.4g}" for name in shown),
+        ]
+        for point in points
+    ]
+    show_table(["weight", "target", *shown], rows)
+    if len(names) > len(shown):
+        say(f"{len(names) - len(shown)} more columns are not shown (--json has them all).")

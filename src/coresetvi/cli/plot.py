@@ -1,0 +1,56 @@
+"""`coresetvi plot`: a picture of a saved fit."""
+
+# Typer reads its options from the annotations; as text they need no typer.
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+from ..data import files as tables
+from ..errors import InputError
+from ..fitting.result import load
+from ..plots import figures
+from ..plots.fit_overview import overview
+from .choices import beside
+from .console import enable_compilation_cache, print_json, reporting, say
+
+with contextlib.suppress(ImportError):
+    import typer
+
+    from .options import FitDirectory, Json
+
+from .summary import fitted_rows
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def plot(
+    fitted: FitDirectory,
+    out: Annotated[
+        Path | None, typer.Option(help="Picture: .png, .pdf or .svg; default beside DIR, named after it.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="Table to show behind a map of two inputs.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Draw a fitted coreset. Its loss and weights, and a map of its entropy or pairs of its parameters.
+
+    \b
+    Examples:
+      coresetvi plot fitted
+      coresetvi plot moons --data moons.csv --out moons.pdf --overwrite
+    """
+    with reporting(as_json):
+        out = beside(fitted, ".png") if out is None else out
+        if out.suffix.lower() not in PICTURES:
+            raise InputError(f"--out {out} is no picture; use a name that ends in {', '.join(PICTURES)}")
+        tables.check_file(out, overwrite=overwrite)
+        enable_compilation_cache()
+        fit = load(fitted)
+        rows = None if data is None else fitted_rows(fit, data, None, ())
+        figures.save_figure(overview(fit, data=rows), out)
+    if as_json:
+        print_json({"out": str(out)})
+    else:
+        say(f"Wrote {out}.")

@@ -1,0 +1,160 @@
+"""A fit in numbers and names: what the command line shows of it, as data and as lines of text."""
+
+# Typer reads its options from the annotations; as text they need no typer.
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..data import files as tables
+from ..data.dataset import Dataset
+from ..data.labels import Labels, encode_labels, known_codes, some
+from ..data.split import read_test
+from ..families.importance import usable
+from ..fitting.result import Fit
+from ..models.nets import BayesianMLP
+
+
+def fit_summary(fit: Fit) -> dict[str, Any]:
+    """A fit in numbers and names, for people and for JSON."""
+    weights = np.asarray(fit.coreset.weights, dtype=float)
+    shares = weights[weights > 0] / weights.sum()
+    # The steps of a coreset that grows are worlds apart, so only the last one tells of its end.
+    kl = fit.history.get("kl", np.zeros(0))[-1 if "points" in fit.history else -20 :]
+    return {
+        "result": fit.result,
+        "explanation": fit.explanation,
+        "model": type(fit.model).__name__,
+        "parameters": fit.model.dim,
+        "family": type(fit.family).__name__,
+        "construction": type(fit.construction).__name__ if fit.construction is not None else None,
+        "target": fit.coreset.target,
+        "classes": class_names(fit),
+        "columns": fit.coreset.columns,
+        "rows": fit.about["rows"],
+        "data_weight": fit.about["total_weight"],
+        "size": len(fit.coreset),
+        "total_weight": weights.sum(),
+        "effective_points": 1.0 / np.sum(shares**2),
+        "weight_entropy": -np.sum(shares * np.log(shares)),
+        "steps": fit.about["steps"],
+        "seconds": fit.seconds,
+        "kl": kl.mean() if kl.size and np.all(np.isfinite(kl)) else None,
+        "reliability": fit.reliability(),
+    }
+
+
+def advice(fit: Fit, dataset: Dataset, reliability: dict[str, Any]) -> list[str]:
+    """What a careful colleague would remark on this fit."""
+    notes = []
+    if not usable(reliability):
+        notes.append(
+            f"k-hat is {reliability['khat']:.2f}, above {reliability['khat_threshold']:.2f}: "
+            "predictions lean on few draws; take more points or another --family"
+        )
+    if len(fit.coreset) <= fit.model.dim and not isinstance(fit.model, BayesianMLP):
+        notes.append(
+            f"{len(fit.coreset)} points cannot pin down {fit.model.dim} parameters; "
+            f"use --size {2 * fit.model.dim} or so"
+        )
+    noise = getattr(fit.model, "noise", None)
+    if fit.model.num_classes is None and noise is not None:
+        spread = float(np.std(np.asarray(dataset.y)))
+        if not noise / 10 <= spread <= noise * 10:
+            notes.append(
+                f"the target varies by {spread:.3g} but --noise is {noise:g}; "
+                "rescale the target, or set --noise to the size of its errors"
+            )
+    return notes
+
+
+def heaviest(fit: Fit, count: int) -> list[dict[str, Any]]:
+    """The points with the largest weights, by column name, heaviest first."""
+    x, y, weights = fit.coreset.to_numpy()
+    x, names = x.reshape(len(x), -1), class_names(fit)
+    columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
+    points = []
+    for row in np.argsort(-weights, kind="stable")[:count].tolist():
+        point: dict[str, Any] = {"weight": weights[row]}
+        if y is not None:
+            point["target"] = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
+        points.append(point | {"x": dict(zip(columns, x[row].tolist(), strict=True))})
+    return points
+
+
+def class_names(fit: Fit) -> list[Any] | None:
+    """What the classes of a fit are called; fits made in Python know only numbers."""
+    names = fit.extra.get("classes")
+    if names is None and fit.model.num_classes is not None:
+        return list(range(fit.model.num_classes))
+    return names
+
+
+def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, Any]:
+    """Columns of a prediction file: probabilities and the likeliest class, or mean and variance."""
+    names = class_names(fit)
+    if names is None:
+        mean, variance = fit.predict(rows, variance=True)
+        return {"mean": mean, "variance": variance}
+    probabilities = fit.predict(rows)
+    if probabilities.ndim == 1:
+        best = (probabilities > 0.5).astype(int)
+        columns: dict[str, Any] = {"probability": probabilities}
+    else:
+        best = probabilities.argmax(axis=1)
+        columns = {f"probability_{name}": probabilities[:, code] for code, name in enumerate(names)}
+    return columns | {"prediction": [names[code] for code in best.tolist()]}
+
+
+def score(fit: Fit, table: tables.Table, rows: np.ndarray, truth: str) -> dict[str, float]:
+    """Held-out scores against the column `truth`."""
+    labels, names = tables.target_values(table, truth), class_names(fit)
+    if names is not None:
+        labels = known_codes(labels, truth, names)
+    else:
+        labels, _ = encode_labels(labels, truth, "numbers")
+    return fit.evaluate(Dataset(rows, labels, target=truth))
+
+
+def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
+    """A fit in a few lines."""
+    quality, seconds = summary["reliability"], summary["seconds"]
+    kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats to the posterior of all rows"
+    time = f"{seconds['compile']:.1f} s to compile and {seconds['run']:.1f} s to run"
+    # The KL is an average over the same draws, and no better than they are.
+    known = usable(quality) or summary["kl"] is None
+    doubt = "" if known else " (unreliable, see k-hat)"
+    limit = f"good up to {quality['khat_threshold']:.2f}"
+    return [
+        ["model", f"{summary['model']}, {summary['parameters']} parameters, {summary['family']} posterior"],
+        ["data", f"{summary['rows']:,} rows of total weight {summary['data_weight']:,.0f}"],
+        ["coreset", f"{summary['size']:,} points of total weight {summary['total_weight']:,.0f}"],
+        ["steps", f"{summary['steps']:,}, {time}"],
+        ["estimated KL", f"{kl}{doubt}"],
+        ["effective draws", f"{quality['ess']:.1%} of {quality['num_samples']:,}"],
+        ["k-hat", f"{quality['khat']:.2f} ({limit})"],
+    ]
+
+
+def origin_lines(summary: dict[str, Any]) -> list[list[str]]:
+    """Where a fit came from, and how its weight is spread."""
+    about, size = summary["about"], summary["size"]
+    classes = "" if summary["classes"] is None else f", classes {some(summary['classes'])}"
+    versions = ", ".join(f"{name} {about[name]}" for name in ("coresetvi", "jax", "python") if name in about)
+    return [
+        ["construction", str(summary["construction"])],
+        ["target", f"{summary['target']!r}{classes}"],
+        ["effective points", f"{summary['effective_points']:.1f} of {size:,}"],
+        ["weight entropy", f"{summary['weight_entropy']:.3f} of at most {np.log(size):.3f} nats"],
+        ["made", f"{about.get('timestamp', 'at an unknown time')} by {versions}"],
+    ]
+
+
+def fitted_rows(fit: Fit, path: Path, weights: str | None, drop: Any) -> Dataset:
+    """Rows of a table with the columns, target and classes of a fit."""
+    names = class_names(fit)
+    target = fit.coreset.target or "y"
+    labels = Labels(target, None if names is None else tuple(names))
+    return read_test(path, fit.coreset, labels, weights, drop)

@@ -1,0 +1,109 @@
+"""Where a coreset starts: rows of the data, rows near cluster centres, or noise."""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from .._keys import host_generator
+from ..data.clusters import spread_rows
+from ..data.dataset import Dataset
+from ..errors import InputError
+from ..inner.base import Leaves
+from .parametrisation import Frame, raw_leaves
+
+STARTS = ("subset", "spread", "noise")
+
+
+def start_leaves(
+    frame: Frame, data: Dataset, size: int, start: str, key: PRNGKeyArray
+) -> tuple[Leaves, Array | None]:
+    """Raw leaves of the starting coreset, and the rows they came from (None for noise)."""
+    if start not in STARTS:
+        raise InputError(f"init must be one of {', '.join(STARTS)}, not {start!r}.")
+    generator = host_generator(key)
+    if start == "noise":
+        x = generator.standard_normal((size, *data.x.shape[1:]))
+        y = even_labels(data, size, frame.num_classes)
+        return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), None
+    rows = stratified_rows(data, size, frame, generator)
+    # No start but a given one has a total of its own: unit weights are to stay unit weights.
+    if start == "spread":
+        chosen = spread_rows(data, rows)
+        weights = chosen.weights
+    else:
+        chosen = data.take(rows)
+        weights = start_weights(data, chosen.y, frame.num_classes, size)
+    x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
+    return raw_leaves(frame, x, chosen.y, weights, 0.0), chosen.indices
+
+
+def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random.Generator) -> np.ndarray:
+    """Random rows without replacement, every class represented.
+
+    Classes get equal numbers when the weights can make up for it, else numbers in proportion to their weight.
+    """
+    check_size(size, data)
+    weights = np.asarray(data.weights, dtype=np.float64)
+    if frame.num_classes is None or data.y is None:
+        return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
+    labels = np.asarray(data.y)
+    classes = [c for c in range(frame.num_classes) if np.any(weights[labels == c] > 0)]
+    mass = np.array([weights[labels == c].sum() for c in classes])
+    counts = np.array([np.count_nonzero(weights[labels == c]) for c in classes])
+    share = np.full(len(classes), 1.0) if frame.weight_map.learnable else mass
+    rows = []
+    for label, number in zip(classes, allocate(size, share, counts), strict=True):
+        members = np.flatnonzero((labels == label) & (weights > 0))
+        chance = weights[members] / weights[members].sum()
+        rows.append(generator.choice(members, number, replace=False, p=chance))
+    return np.concatenate(rows)
+
+
+def check_size(size: int, data: Dataset) -> None:
+    """A coreset of rows cannot have more of them than the data."""
+    available = int(np.count_nonzero(np.asarray(data.weights)))
+    if size > available:
+        raise InputError(
+            f"size is {size}, but the data have only {available} rows with weight; "
+            'choose a smaller size or init="noise".'
+        )
+
+
+def allocate(size: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
+    """Whole numbers that add up to `size`, near `share`, at most `most`, at least 1 where there is room.
+
+    >>> allocate(5, np.array([1.0, 1.0]), np.array([1, 9]))
+    array([1, 4])
+    """
+    numbers = np.zeros(len(share), dtype=int)
+    for _ in range(size):
+        # The class furthest below its share is served next; an empty one before all others.
+        need = np.where(numbers < most, share / (numbers + 0.5), -1.0)
+        need = np.where((numbers == 0) & (most > 0), need + 2.0 * share.sum() * (size + 1), need)
+        numbers[np.argmax(need)] += 1
+    return numbers
+
+
+def even_labels(data: Dataset, size: int, num_classes: int | None) -> Array | None:
+    """Labels for points that are not data: classes split evenly, values at even quantiles."""
+    if data.y is None:
+        return None
+    if num_classes is not None:
+        return jnp.arange(size) % num_classes
+    labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
+    # Labels of several columns stay together; the first one sorts them.
+    order = np.argsort(labels.reshape(len(labels), -1)[:, 0])
+    reached = np.cumsum(weights[order])
+    levels = (np.arange(size) + 0.5) / size * reached[-1]
+    return jnp.asarray(labels[order][np.searchsorted(reached, levels)], dtype=data.x.dtype)
+
+
+def start_weights(data: Dataset, y: Array | None, num_classes: int | None, size: int) -> Array:
+    """Weights with which every class of the coreset weighs what it weighs in the data."""
+    data_weights = np.asarray(data.weights, dtype=np.float64)
+    weights = np.ones(size)
+    if y is not None and num_classes is not None:
+        mass = np.bincount(np.asarray(data.y), weights=data_weights, minlength=num_classes)
+        count = np.bincount(np.asarray(y), minlength=num_classes)
+        weights = (mass / np.maximum(count, 1))[np.asarray(y)]
+    return jnp.asarray(weights * (data_weights.sum() / weights.sum()), dtype=data.x.dtype)

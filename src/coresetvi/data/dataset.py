@@ -1,0 +1,289 @@
+"""Weighted data sets. A coreset is one too: a few rows whose weights stand in for many.
+
+Rows are counted from 0 in every message. What is passed in is checked once, on the host, when it is
+concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only they are.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import InputError
+from . import frames
+from .arrays import (
+    columns_of,
+    is_traced,
+    is_whole,
+    pop_column,
+    read,
+    read_rows,
+    read_weights,
+    to_float,
+    to_int,
+)
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+_CHUNK = 65_536  # rows that `scale` takes at a time, so that it needs little memory
+
+
+class Dataset(eqx.Module):
+    """Rows `x`, optional labels `y`, and weights: `(x_n, y_n)` or `(u_m, z_m, v_m)` in the paper.
+
+    `x` and `y` may be numpy or jax arrays, lists, or pandas, polars or pyarrow frames and series.
+    If `x` is a frame, `y` and `weights` may name columns of it, which are then taken out of `x`.
+
+    >>> data = Dataset([[1, 2], [3, 4], [5, 6]], [0, 1, 1], weights=[1, 1, 2])
+    >>> data.x.shape, data.y.dtype, float(data.total_weight)
+    ((3, 2), dtype('int32'), 4.0)
+    >>> Dataset([[1.0, float("nan")]], columns=["age", "height"])
+    Traceback (most recent call last):
+    ...
+    coresetvi.errors.InputError: x has a NaN in row 0, column 'height'; drop or impute that row
+    """
+
+    x: jax.Array  # (n, ...) in the default float type of JAX
+    y: jax.Array | None  # (n,) or (n, C); whole numbers and booleans as int, the rest as float
+    weights: jax.Array  # (n,)
+    indices: jax.Array | None  # (n,) rows of the larger data set these were taken from
+    columns: tuple[str, ...] | None = eqx.field(static=True)
+    target: str | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        weights: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        target: str | None = None,
+        indices: Any = None,
+    ):
+        table = columns_of(x, "x")
+        if isinstance(y, str):
+            y, target = pop_column(table, y, "y"), target or y
+        if isinstance(weights, str):
+            weights = pop_column(table, weights, "weights")
+        values, names = read(x, "x", table)
+        if values.ndim == 1:
+            values = values.reshape(-1, 1)
+        if len(values) == 0:
+            raise InputError("x has no rows; pass at least one row of data")
+        if 0 in values.shape:
+            raise InputError("x has no columns; pass at least one besides y and weights")
+        self.columns = names if columns is None else tuple(str(name) for name in columns)
+        if self.columns and (values.ndim != 2 or len(self.columns) != values.shape[1]):
+            raise InputError(
+                f"columns has {len(self.columns)} names but each row of x has shape "
+                f"{values.shape[1:]}; give one name per column"
+            )
+        self.x = to_float(values, "x", self.columns)
+        self.y, self.target = None, target
+        if y is not None:
+            labels, names = read_rows(y, "y", len(values))
+            if target is None and names and len(names) == 1:
+                self.target = names[0]
+            names = (self.target,) if labels.ndim == 1 and self.target else names
+            self.y = (to_int if is_whole(labels) else to_float)(labels, "y", names)
+        if weights is None:
+            self.weights = jnp.ones(len(values), self.x.dtype)
+        else:
+            self.weights = read_weights(weights, len(values))
+        self.indices = None
+        if indices is not None:
+            rows, names = read_rows(indices, "indices", len(values))
+            if rows.ndim != 1 or not is_whole(rows):
+                raise InputError("indices must be whole numbers; give one row number per row of x")
+            self.indices = to_int(rows, "indices", names)
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are, whatever their weights."""
+        return self.x.shape[0]
+
+    @property
+    def total_weight(self) -> jax.Array:
+        """Sum of the weights: the N of the paper."""
+        return jnp.sum(self.weights)
+
+    @property
+    def dim(self) -> int:
+        """How many numbers one row of `x` holds."""
+        return int(np.prod(self.x.shape[1:]))
+
+    def to_numpy(self) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+        """`(x, y, weights)` as numpy arrays.
+
+        >>> Dataset([[1.0], [2.0]]).to_numpy()[2]
+        array([1., 1.], dtype=float32)
+        """
+        y = None if self.y is None else np.asarray(self.y)
+        return np.asarray(self.x), y, np.asarray(self.weights)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """A pandas frame: columns of `x`, the label as `target` or "y", and "weight" (see `frames.py`).
+
+        >>> Dataset([[1.0], [2.0]], [0, 1], columns=["age"], target="sick").to_pandas().columns.tolist()
+        ['age', 'sick', 'weight']
+        """
+        return frames.to_pandas(self._columns())
+
+    def to_polars(self) -> "polars.DataFrame":
+        """A polars frame with the columns of `to_pandas`."""
+        return frames.to_polars(self._columns())
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """A pyarrow table with the columns of `to_pandas`."""
+        return frames.to_arrow(self._columns())
+
+    def _columns(self) -> frames.Columns:
+        return frames.named_columns(*self.to_numpy(), columns=self.columns, target=self.target)
+
+    def take(self, rows: Any) -> "Dataset":
+        """The given rows (numbers, or a mask), in that order; `indices` says where they came from.
+
+        >>> Dataset([[1.0], [2.0], [3.0]]).take([2, 0]).take([1]).indices
+        Array([0], dtype=int32)
+        """
+        if is_traced(rows):
+            return self._gather(jnp.asarray(rows))
+        rows = np.asarray(rows)
+        if rows.dtype == bool and rows.shape == (len(self),):
+            rows = np.flatnonzero(rows)
+        if rows.size == 0:
+            raise InputError("rows is empty; take at least one row")
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise InputError(
+                f"rows must be a list of row numbers or a mask of {len(self)} booleans, "
+                f"not {rows.dtype} of shape {rows.shape}"
+            )
+        outside = (rows < 0) | (rows >= len(self))
+        if outside.any():  # JAX would say nothing and fill the row with NaN
+            raise InputError(
+                f"row {rows[outside.argmax()]} does not exist; rows run from 0 to {len(self) - 1}"
+            )
+        return self._gather(jnp.asarray(rows))
+
+    def _gather(self, rows: jax.Array) -> "Dataset":
+        picked = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), self)  # also `indices`
+        return picked if self.indices is not None else _replace(picked, indices=rows)
+
+    def batch(self, key: jax.Array, batch_size: int) -> "Dataset":
+        """A minibatch at O(batch) cost: one uniformly drawn row from each of `batch_size` strata.
+
+        Stratum b holds the rows from `b n // B` up to `(b + 1) n // B`. If B does not divide n,
+        strata differ by one row, so the weight of row b is multiplied by `length_b B / n`; then
+        `n / B * sum(batch.weights * f)` has exactly the mean `sum(weights * f)` over all rows.
+        A batch as large as the data is the data itself.
+
+        >>> data = Dataset([[float(row)] for row in range(10)])
+        >>> data.batch(jax.random.key(0), 5).indices // 2
+        Array([0, 1, 2, 3, 4], dtype=int32)
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+        if batch_size >= len(self):
+            return self
+        # Python's own sizes and 64-bit numpy: b * n overflows 32 bits, and a float32 position
+        # could not reach every row beyond 2**24.
+        edges = np.arange(batch_size + 1, dtype=np.int64) * len(self) // batch_size
+        bounds = edges.astype(jnp.result_type(int))
+        rows = jax.random.randint(key, (batch_size,), bounds[:-1], bounds[1:])
+        picked = self._gather(rows)
+        factor = jnp.asarray(np.diff(edges) * (batch_size / len(self)), self.weights.dtype)
+        return _replace(picked, weights=picked.weights * factor)
+
+    def scale(self) -> tuple[jax.Array, jax.Array]:
+        """Weighted mean and standard deviation of `x` over the rows, each of shape `x.shape[1:]`.
+
+        A constant column gets |mean| (or 1, if that is zero) for its deviation. Locations are
+        learned in units of it, so it must not be zero, and |mean| is the only size known.
+
+        >>> mean, std = Dataset([[1.0, 5.0], [3.0, 5.0]]).scale()
+        >>> mean.tolist(), std.tolist()
+        ([2.0, 5.0], [1.0, 5.0])
+        """
+        traced = is_traced((self.x, self.weights))
+        xp = jnp if traced else np
+        pieces = functools.partial(_pieces, self.x, self.weights, xp)
+        total: Any = sum(w.sum() for _, w in pieces())
+        if not traced and total == 0:
+            raise InputError("weights are all zero; mean and deviation need a positive weight")
+        mean: Any = sum((w * x).sum(0) for x, w in pieces()) / total
+        deviation = xp.sqrt(sum((w * (x - mean) ** 2).sum(0) for x, w in pieces()) / total)
+        # Rounding leaves a constant column a tiny deviation, so ask whether its values differ.
+        first = xp.asarray(self.x)[xp.argmax(xp.asarray(self.weights) > 0)].reshape(-1)
+        varies: Any = sum(((w > 0) & (x != first)).sum(0) for x, w in pieces())
+        fallback = xp.where(mean == 0, 1.0, abs(mean))
+        deviation = xp.where((varies > 0) & (deviation > 0), deviation, fallback)
+        shape, dtype = self.x.shape[1:], self.x.dtype
+        return (
+            jnp.asarray(mean, dtype).reshape(shape),
+            jnp.asarray(deviation, dtype).reshape(shape),
+        )
+
+
+Coreset = Dataset
+
+
+def concatenate(*datasets: Dataset) -> Dataset:
+    """The rows of several data sets, one after another; `indices` stay if all of them have some.
+
+    >>> len(concatenate(Dataset([[1.0]], [0]), Dataset([[2.0], [3.0]], [1, 0])))
+    3
+    """
+    if not datasets:
+        raise InputError("concatenate was given nothing; pass at least one data set")
+    # Names are static, so start from a data set that has them.
+    first = next((data for data in datasets if data.columns is not None), datasets[0])
+    for number, data in enumerate(datasets):
+        for role, one, two in (("x", first.x, data.x), ("y", first.y, data.y)):
+            shapes = [None if values is None else values.shape[1:] for values in (one, two)]
+            if shapes[0] != shapes[1]:
+                raise InputError(
+                    f"{role} of data set {number} has rows of shape {shapes[1]} but another has "
+                    f"{shapes[0]}; give all of them the same columns and labels"
+                )
+        if data.columns is not None and data.columns != first.columns:
+            raise InputError(
+                f"data set {number} has columns {data.columns} but another has {first.columns}; "
+                "give all of them the same columns in the same order"
+            )
+
+    def join(name: str) -> jax.Array | None:
+        parts = [getattr(data, name) for data in datasets]
+        return None if any(part is None for part in parts) else jnp.concatenate(parts)
+
+    return _replace(first, **{name: join(name) for name in ("x", "y", "weights", "indices")})
+
+
+def _replace(data: Dataset, **leaves: Any) -> Dataset:
+    """A copy with other arrays, made without the checks of the constructor."""
+    return eqx.tree_at(
+        lambda tree: [getattr(tree, name) for name in leaves],
+        data,
+        list(leaves.values()),
+        is_leaf=lambda leaf: leaf is None,
+    )
+
+
+def _pieces(x: Any, weights: Any, xp: Any) -> Iterator[tuple[Any, Any]]:
+    """(rows, dim) values and (rows, 1) weights: in chunks for numpy, all at once for JAX."""
+    x, weights = xp.asarray(x).reshape(len(x), -1), xp.asarray(weights)[:, None]
+    if xp is jnp:
+        yield x, weights
+        return
+    for start in range(0, len(x), _CHUNK):
+        chunk = slice(start, start + _CHUNK)
+        yield x[chunk], weights[chunk].astype(np.float64)  # which makes every product float64

@@ -1,0 +1,98 @@
+"""Weighted rows as named columns, and as frames of pandas, polars and pyarrow: the way out of `reading.py`.
+
+Columns are a plain dictionary from names to numpy arrays, so that files and frames are made from one thing.
+"""
+
+import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+    import pyarrow
+
+Columns = dict[str, np.ndarray]
+
+
+def named_columns(
+    x: np.ndarray,
+    y: np.ndarray | None,
+    weights: np.ndarray,
+    *,
+    columns: Sequence[str] | None = None,
+    target: str | None = None,
+    classes: Sequence[Any] | None = None,
+    weight: str = "weight",
+) -> Columns:
+    """The columns of x, then the label under the name `target` (or "y"), then the weight.
+
+    Columns of x without names are x0, x1, …; images are flattened. A soft label becomes one column of
+    probabilities a class, `target_0`, `target_1`, …. `classes`, if given, are what the codes 0 … C-1 stand
+    for: hard labels become those names, and soft ones use them instead of the numbers. Names that are taken
+    get a number, so that no column is lost: a weight beside an input called "weight" is "weight_2".
+
+    >>> soft = np.array([[0.25, 0.75]])
+    >>> list(named_columns(np.ones((1, 2)), soft, np.ones(1), columns=["age", "weight"], target="sick"))
+    ['age', 'weight', 'sick_0', 'sick_1', 'weight_2']
+    """
+    found: Columns = {}
+    flat = x.reshape(len(x), -1)
+    for name, values in zip(column_names(columns, flat.shape[1]), flat.T, strict=True):
+        found[name] = values
+    label = target or "y"
+    if y is not None and y.ndim == 1:
+        found[free_name(label, found)] = y if classes is None else np.array(classes)[y]
+    elif y is not None:
+        for code, values in enumerate(y.T):
+            found[free_name(f"{label}_{code if classes is None else classes[code]}", found)] = values
+    found[free_name(weight, found)] = weights
+    return found
+
+
+def column_names(columns: Sequence[str] | None, count: int) -> list[str]:
+    """The names of x's columns, or x0, x1, … if they have none; all different.
+
+    >>> column_names(["a", "a"], 2), column_names(None, 2)
+    (['a', 'a_2'], ['x0', 'x1'])
+    """
+    names: list[str] = []
+    for name in [f"x{number}" for number in range(count)] if columns is None else columns:
+        names.append(free_name(name, names))
+    return names
+
+
+def free_name(name: str, taken: Any) -> str:
+    """`name`, or the first of name_2, name_3, … that is not among `taken`."""
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def to_pandas(columns: Columns) -> "pandas.DataFrame":
+    """Columns as a pandas frame."""
+    return optional("pandas", "to_pandas").DataFrame(columns)
+
+
+def to_polars(columns: Columns) -> "polars.DataFrame":
+    """Columns as a polars frame."""
+    return optional("polars", "to_polars").DataFrame(columns)
+
+
+def to_arrow(columns: Columns) -> "pyarrow.Table":
+    """Columns as a pyarrow table."""
+    return optional("pyarrow", "to_arrow").table(columns)
+
+
+def optional(package: str, purpose: str) -> Any:
+    """A package that coresetvi does not depend on, or a sentence that says how to get it."""
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise InputError(f"{purpose} needs {package}; pip install {package}") from error

@@ -1,0 +1,255 @@
+"""`Fit`: what a fit leaves behind. Predicts, scores, saves; never changes."""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from .._checks import instance, whole_number
+from .._registry import decode, encode, is_decodable
+from ..constructions.base import Construction
+from ..data.dataset import Coreset, Dataset
+from ..errors import ArtefactError, InputError
+from ..families.base import Family, Psi
+from ..families.draws import Draws
+from ..families.importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
+from ..models.base import Model
+from ..models.prediction import align, means_by_draw, predictive_moments, scores
+from ..models.sums import log_likelihood_rises
+from . import artefact
+from .history import History
+
+NUM_DRAWS = 1000
+
+EXPLANATIONS = {
+    "finished": "The fit finished.",
+    "running": "The fit is under way; this is the state after {steps} steps.",
+    "interrupted": "The fit was interrupted; this is the state it had reached.",
+    "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
+    "Try a smaller learning rate, more samples or a tighter prior.",
+    "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
+    "pass a larger num_steps (--steps) to go on.",
+    "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
+    "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
+    "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A coreset, the posterior r fitted to it, and how they came about.
+
+    `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
+    name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged
+    (or running, while one is watched), `seconds` the time to compile and to run, `about` provenance, `extra`
+    what `save` was told to remember.
+    """
+
+    coreset: Coreset
+    model: Model
+    family: Family
+    psi: Psi
+    construction: Construction | None
+    history: dict[str, np.ndarray]
+    result: str
+    key: PRNGKeyArray
+    seconds: dict[str, float]
+    about: dict[str, Any]
+    extra: dict[str, Any] = dataclasses.field(default_factory=dict)
+    # The fits that led to this one, first first, if a driver such as `prune` made it; they are not saved.
+    earlier: tuple["Fit", ...] = ()
+
+    @classmethod
+    def collect(cls, run: Any, trial: int, history: History, result: str, seconds: dict[str, float]) -> "Fit":
+        """One trial's `Fit` from the loop's `Run`."""
+        construction, problem = run.construction, run.problem
+        records = history.trial(trial)
+        if len(history) and not np.isfinite(records["loss"][-1]):
+            result = "non_finite"
+        elif result in ("finished", "step_limit", "time_limit") and not np.any(records["accepted"][-20:]):
+            result = "inner_not_converged"
+        coreset, psi = construction.extract(problem, run.trial(trial))
+        about = {
+            "rows": len(problem.data),
+            "total_weight": float(problem.data.total_weight),
+            "steps": len(history),
+            **artefact.provenance(),
+        }
+        model, family, key = problem.model, problem.family, run.keys[trial]
+        return cls(coreset, model, family, psi, construction, records, result, key, seconds, about)
+
+    @property
+    def explanation(self) -> str:
+        """`result` as a sentence."""
+        losses = self.history.get("loss", np.zeros(0))
+        broken = np.flatnonzero(~np.isfinite(losses))
+        norms = self.history.get("inner_gradient_norm", np.zeros(0))
+        return EXPLANATIONS[self.result].format(
+            step=int(broken[0]) if broken.size else 0,
+            steps=losses.size,
+            norm=norms[-1] if norms.size else np.nan,
+        )
+
+    def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
+        """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
+        thetas, value, rises = self._relative_draws(num_samples, key)
+        return thetas, value + rises
+
+    def _relative_draws(self, num_samples: int, key: PRNGKeyArray | None = None):
+        """Draws, and their log-weights as a common value and what each has above it.
+
+        Only the latter matters for normalised weights, and float32 has digits for it only while it stands
+        alone.
+        """
+        num_samples = whole_number("num_samples", num_samples)
+        key = jax.random.fold_in(self.key, 2**31 - 2) if key is None else key
+        return _draws(self.model, self.family, self.psi, self.coreset, key, num_samples)
+
+    def predict(
+        self,
+        x: Any,
+        *,
+        samples: bool = False,
+        variance: bool = False,
+        correct: bool | None = None,
+        num_samples: int = NUM_DRAWS,
+        key: PRNGKeyArray | None = None,
+        draws: Draws | None = None,
+    ) -> Any:
+        """Posterior predictive mean of y at `x`, importance-corrected: sum_s w_s E[y | x, theta_s].
+
+        P(y = 1) of shape (n,) for two classes, class probabilities (n, C) for more, the mean (n,) of a
+        regression, the rate of a Poisson model. `variance=True` returns (mean, variance), the variance being
+        that of a new y; `samples=True` returns the per-draw means (S, n, ...) and the weights (S,).
+        `correct=False` weighs all draws of r alike, which is what plain variational inference (`FullVI`,
+        `RandomSubset`) does by itself, and what helps where `reliability` says that few draws count.
+        `draws` (what `coresetvi.sample` or `coresetvi.correct` returned) take the place of draws of r.
+        """
+        rows = self._rows(x)
+        thetas, weights = self._weighted_draws(num_samples, key, correct, draws)
+        if samples:
+            return np.asarray(means_by_draw(self.model, thetas, rows)), np.asarray(weights)
+        mean, spread = predictive_moments(self.model, thetas, weights, rows)
+        return (mean, spread) if variance else mean
+
+    def evaluate(
+        self,
+        data: Dataset,
+        *,
+        correct: bool | None = None,
+        num_samples: int = NUM_DRAWS,
+        draws: Draws | None = None,
+    ) -> dict[str, float]:
+        """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
+        instance("data", data, Dataset, "a Dataset(x, y)")
+        data = self.model.check(align(data, self.coreset), fitting=False)
+        thetas, weights = self._weighted_draws(num_samples, None, correct, draws)
+        return scores(self.model, thetas, weights, data)
+
+    def _weighted_draws(
+        self, num_samples: int, key: PRNGKeyArray | None, correct: bool | None, draws: Draws | None
+    ) -> tuple[Array, Array]:
+        """Draws (S, d) to predict with, and their normalised weights."""
+        if draws is None:
+            thetas, _, log_w = self._relative_draws(num_samples, key)
+            return thetas, normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
+        instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
+        if draws.flat.shape[-1] != self.model.dim:
+            raise InputError(
+                f"draws have {draws.flat.shape[-1]} parameters, but the model of this fit has "
+                f"{self.model.dim}; draw them from this fit or its data."
+            )
+        return jnp.asarray(draws.flat.reshape(-1, self.model.dim)), jnp.asarray(draws.weights.ravel())
+
+    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, Any]:
+        """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
+        _, _, log_w = self._relative_draws(num_samples)
+        return {
+            "num_samples": num_samples,
+            "ess": float(normalised_ess(normalise(log_w))),
+            "khat": pareto_khat(log_w),
+            "khat_threshold": khat_threshold(num_samples),
+        }
+
+    def save(self, path: Any, *, overwrite: bool = False, extra: dict[str, Any] | None = None) -> None:
+        """Write the fit to a directory that never executes code when opened; `coresetvi.load` reads it.
+
+        `extra` is remembered as it is (JSON: names, numbers, lists) and comes back as `Fit.extra`.
+        """
+        arrays: dict[str, Any] = {f"psi.{name}": leaf for name, leaf in self.psi.items()}
+        for name in ("x", "y", "weights", "indices"):
+            arrays[f"coreset.{name}"] = getattr(self.coreset, name)
+        arrays |= {f"history.{name}": values for name, values in self.history.items()}
+        arrays["key"] = jax.random.key_data(self.key)
+        document = {
+            "model": encode(self.model),
+            "family": encode(self.family),
+            "construction": None if self.construction is None else encode(self.construction),
+            "columns": self.coreset.columns,
+            "target": self.coreset.target,
+            "result": self.result,
+            "seconds": self.seconds,
+            "about": self.about,
+            "extra": self.extra if extra is None else extra,
+        }
+        artefact.write(path, arrays, document, kind="fit", overwrite=overwrite)
+
+    def _corrects(self, correct: bool | None) -> bool:
+        if correct is not None:
+            return correct
+        return self.construction is None or self.construction.corrects
+
+    def _rows(self, x: Any) -> Array:
+        """Inputs as an array, refused if they do not fit the coreset's."""
+        return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
+
+
+def load(path: Any, *, model: Model | None = None) -> Fit:
+    """Read a fit that `Fit.save` wrote. Models made of user functions must be passed again as `model`."""
+    arrays, document = artefact.read(path, kind="fit")
+    if model is None:
+        if not is_decodable(document["model"]):
+            raise ArtefactError(
+                f"{path} was fitted with a model of user functions, which no file can hold; "
+                "pass the same one as load(path, model=...)."
+            )
+        model = decode(document["model"])
+    assert model is not None
+
+    def pick(prefix: str) -> dict[str, np.ndarray]:
+        return {name[len(prefix) :]: value for name, value in arrays.items() if name.startswith(prefix)}
+
+    construction, part = document["construction"], pick("coreset.")
+    columns = document["columns"]
+    return Fit(
+        coreset=Dataset(
+            part["x"],
+            part.get("y"),
+            part["weights"],
+            columns=columns,
+            target=document["target"],
+            indices=part.get("indices"),
+        ),
+        model=model,
+        family=decode(document["family"]),
+        psi={name: jnp.asarray(leaf) for name, leaf in pick("psi.").items()},
+        construction=decode(construction) if is_decodable(construction) else None,
+        history=pick("history."),
+        result=document["result"],
+        key=jax.random.wrap_key_data(jnp.asarray(arrays["key"])),
+        seconds=document["seconds"],
+        about=document["about"],
+        extra=document.get("extra", {}),
+    )
+
+
+@eqx.filter_jit
+def _draws(model, family, psi, coreset, key, num_samples):
+    noise = jax.random.normal(key, (num_samples, family.noise_dim(model.dim)))
+    thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
+    value, core = log_likelihood_rises(model, thetas, jnp.mean(thetas, axis=0), coreset)
+    return thetas, value, log_weights(core, jax.vmap(model.log_prior)(thetas), proposal)

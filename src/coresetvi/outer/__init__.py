@@ -1,0 +1,7 @@
+"""Outer optimisers: how the points and weights of a coreset move, given one step's draws."""
+
+from .adam import Adam
+from .base import Optimizer
+from .natural import NaturalGradient
+
+__all__ = ["Adam", "NaturalGradient", "Optimizer"]

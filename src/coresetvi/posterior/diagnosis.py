@@ -1,0 +1,269 @@
+"""`diagnose`: is this coreset posterior that of the data? Everything that can be measured about it."""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from .._checks import instance, whole_number
+from .._keys import one_key
+from ..data.dataset import Dataset
+from ..errors import InputError
+from ..families.base import need_density
+from ..families.draws import Draws, chain_measures
+from ..families.importance import khat_threshold, normalise, normalised_ess, pareto_khat, usable
+from ..fitting.result import Fit
+from ..models.log_joint import LogJoint
+from ..models.prediction import align, scores
+from ..models.sums import log_likelihood_sums
+from . import distances as discrepancies
+from .certificate import Certificate, Numbers, judge
+from .correction import data_log_ratios
+from .sampling import sample
+from .slopes import compare_slopes, gradients
+
+# Draws of r for each draw of the coreset posterior that is weighed against the data: r is cheap to judge.
+PROPOSALS = 4
+# Rows that the training score is taken on.
+SCORED_ROWS = 10_000
+# Draws that distances between all pairs are taken of.
+PAIRED = 500
+
+
+def diagnose(
+    fit: Fit,
+    data: Dataset,
+    reference: Draws | Fit | None = None,
+    *,
+    draws: Draws | None = None,
+    held_out: Dataset | None = None,
+    num_samples: int = 1000,
+    key: int | PRNGKeyArray | None = None,
+    progress: bool | None = None,
+) -> Certificate:
+    """The certificate of a fit: `print` it, or read its numbers.
+
+    `data` are the rows that the coreset stands for; their log-likelihood is streamed once for `num_samples`
+    draws of the coreset posterior. Those are `draws` (what `coresetvi.sample(fit)` returned), or else draws
+    of r by importance, or by NUTS where importance sampling fails. `reference`, draws of the true posterior
+    or another fit, adds distances to it. `held_out` adds the score on rows that were not fitted.
+
+    >>> import coresetvi as cvi
+    >>> train, _ = cvi.datasets.synthetic_lr(n=300, dim=2)
+    >>> fit = cvi.fit(cvi.BBPSVI(10), cvi.models.LogisticRegression(2), train, key=0)
+    >>> diagnose(fit, train).verdict
+    'trust'
+    """
+    instance("fit", fit, Fit, "what coresetvi.fit returned")
+    instance("data", data, Dataset, "a Dataset(x, y)")
+    num_samples = whole_number("num_samples", num_samples, 100)
+    need_density(fit.family, "A certificate")
+    data = fit.model.check(align(data, fit.coreset))
+    root = jax.random.fold_in(fit.key, 2**31 - 4) if key is None else one_key(key)
+    given = draws is not None
+    r, thetas, weights, bound = judge_r(fit, PROPOSALS * num_samples, root)
+    if given:
+        instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
+    elif usable(r):
+        draws = resampled(fit, thetas, weights, num_samples, root)
+    else:
+        draws = sample(fit, num_samples=-(-num_samples // 4), key=root, progress=progress)
+    assert draws is not None
+    check_draws(fit, draws)
+    few = thin(draws, num_samples)
+    posterior, elbo = judge_posterior(fit, few, data, bound)
+    chains = draws.mixing()
+    verdict, sentence = judge(r, posterior, chains, given)
+    return Certificate(
+        verdict=verdict,
+        sentence=sentence,
+        r=r,
+        posterior=posterior,
+        elbo=elbo,
+        coreset=describe_weights(fit.coreset),
+        fit=describe_fit(fit),
+        chains=chains,
+        train=score(fit, few, some_rows(data, root)),
+        held_out={} if held_out is None else score(fit, few, held_out),
+        reference={} if reference is None else compare(draws, reference, data, root),
+    )
+
+
+def check_draws(fit: Fit, draws: Draws) -> None:
+    """Refuse draws that say nothing about this fit's coreset."""
+    if type(draws.model) is not type(fit.model) or draws.flat.shape[-1] != fit.model.dim:
+        raise InputError(
+            f"draws are of a {type(draws.model).__name__} with {draws.flat.shape[-1]} parameters, but the "
+            f"fit of a {type(fit.model).__name__} with {fit.model.dim}; pass what coresetvi.sample(fit) gave."
+        )
+    pairs = ((draws.data.x, fit.coreset.x), (draws.data.weights, fit.coreset.weights))
+    if draws.data is not fit.coreset and not all(np.array_equal(*pair) for pair in pairs):
+        raise InputError(
+            "draws were made given other rows than this fit's coreset; pass what coresetvi.sample(fit) "
+            "returned, and draws given all of the data as reference=."
+        )
+
+
+def judge_r(fit: Fit, number: int, key: PRNGKeyArray):
+    """r against the coreset posterior; also draws of r, their log-weights, and the bound of the coreset's
+    evidence: E_r[log w] with its error."""
+    thetas, value, log_w = fit._relative_draws(number, key)
+    host = np.asarray(log_w, np.float64)
+    weights = np.asarray(normalise(log_w), np.float64)
+    ratio, log_mean = kl_terms(host)
+    found = {
+        "draws": number,
+        "ess": float(normalised_ess(normalise(log_w))),
+        "khat": pareto_khat(log_w),
+        "khat_threshold": khat_threshold(number),
+        # log E_r[w] - E_r[log w]
+        "kl": max(log_mean - float(host.mean()), 0.0),
+        "kl_error": float(np.std(ratio - host) / math.sqrt(number)),
+    }
+    bound = {"mean": float(value) + float(host.mean()), "error": float(host.std() / math.sqrt(number))}
+    return found, thetas, weights, bound
+
+
+def judge_posterior(fit: Fit, draws: Draws, data: Dataset, bound: Numbers) -> tuple[Numbers, Numbers]:
+    """The coreset posterior against the full one, and the bound of Eq. 9 on the log-evidence.
+
+    With D = log p(data | theta) - log p(coreset | theta) over draws of the coreset posterior,
+    KL(coreset posterior || full posterior) = log E[exp(D)] - E[D], and the bound is E[D] + E_r[log w].
+    """
+    rise = data_log_ratios(draws, data)
+    effective = float(rise.size)
+    if "divergent" in draws.stats:
+        column = jnp.asarray(rise - rise.mean())[..., None]
+        effective = min(effective, float(chain_measures(column)[1]))
+    elif "proposals" in draws.about:
+        # Draws by importance come more than once.
+        share = draws.about.get("drawn", draws.about)["ess"]
+        effective = min(effective, share * draws.about["proposals"])
+    flat = rise.ravel()
+    ratio, log_mean = kl_terms(flat)
+    posterior = {
+        "draws": flat.size,
+        "ess": float(normalised_ess(normalise(jnp.asarray(flat - flat.max())))),
+        "khat": pareto_khat(flat),
+        "khat_threshold": khat_threshold(flat.size),
+        "kl": max(log_mean - float(flat.mean()), 0.0),
+        "kl_error": float(np.std(ratio - flat) / math.sqrt(max(effective, 1.0))),
+        **compare_slopes(draws, fit.coreset, data),
+    }
+    gains = likelihood_gains(draws, fit.coreset, data, rise)
+    error = math.hypot(float(gains.std()) / math.sqrt(max(effective, 1.0)), bound["error"])
+    return posterior, {"value": float(gains.mean()) + bound["mean"], "error": error}
+
+
+def kl_terms(log_w: np.ndarray) -> tuple[np.ndarray, float]:
+    """w / mean(w) for every draw, and log mean(w)."""
+    top = log_w.max()
+    scaled = np.exp(log_w - top)
+    return scaled / scaled.mean(), float(top + np.log(scaled.mean()))
+
+
+def likelihood_gains(draws: Draws, coreset: Dataset, data: Dataset, rise: np.ndarray) -> np.ndarray:
+    """log p(data | theta) - log p(coreset | theta) at every draw, its constant included."""
+    thetas = jnp.asarray(draws.flat.reshape(-1, draws.flat.shape[-1]))
+    reference = jnp.asarray(draws.mean, thetas.dtype)
+    on_coreset = np.asarray(LogJoint(draws.model, coreset, reference).of_draws(thetas), np.float64)
+    # What was drawn from need not be the coreset posterior: it may be r, or Laplace's normal.
+    gains = (rise + draws.log_density).ravel() - on_coreset
+    # They lack a constant; one draw's own difference supplies it.
+    whole = float(_sums(draws.model, thetas[:1], data)[0]) - float(_sums(draws.model, thetas[:1], coreset)[0])
+    return whole + gains - gains[0]
+
+
+_sums = eqx.filter_jit(log_likelihood_sums)
+
+
+def resampled(fit: Fit, thetas: Any, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
+    """Draws of r, drawn anew by their weights, as one chain."""
+    from blackjax.smc.resampling import systematic
+
+    picked = systematic(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
+    kept = thetas[picked]
+    joint = LogJoint(fit.model, fit.coreset, jnp.mean(thetas, axis=0)).of_draws(kept)
+    about = {"proposals": len(weights), "ess": float(normalised_ess(jnp.asarray(weights)))}
+    return Draws(
+        np.asarray(kept)[None], fit.model, fit.coreset, "importance", np.asarray(joint)[None], {}, about
+    )
+
+
+def thin(draws: Draws, number: int) -> Draws:
+    """About `number` of the draws, evenly spaced in every chain."""
+    every = max(1, draws.flat.shape[0] * draws.flat.shape[1] // number)
+    log_weights = draws.log_weights
+    if log_weights is not None:
+        log_weights = log_weights[:, ::every]
+        log_weights = log_weights - float(jax.nn.logsumexp(jnp.asarray(log_weights)))
+    return dataclasses.replace(
+        draws,
+        flat=draws.flat[:, ::every],
+        log_density=draws.log_density[:, ::every],
+        stats={name: values[:, ::every] for name, values in draws.stats.items()},
+        log_weights=log_weights,
+    )
+
+
+def describe_weights(coreset: Dataset) -> Numbers:
+    """Size, weight entropy, effective size exp(entropy), and total weight."""
+    weights = np.asarray(coreset.weights, np.float64)
+    share = weights[weights > 0] / weights.sum()
+    entropy = float(-np.sum(share * np.log(share)))
+    return {
+        "size": len(coreset),
+        "weight_entropy": entropy,
+        "effective_size": math.exp(entropy),
+        "total_weight": float(weights.sum()),
+    }
+
+
+def describe_fit(fit: Fit) -> dict[str, Any]:
+    """How the fit ended, and the norm of the inner problem's gradient then."""
+    norms = fit.history.get("inner_gradient_norm", np.zeros(0))
+    found: dict[str, Any] = {"result": fit.result}
+    return found | ({"inner_gradient_norm": float(norms[-1])} if norms.size else {})
+
+
+def some_rows(data: Dataset, key: PRNGKeyArray) -> Dataset:
+    return data if len(data) <= SCORED_ROWS else data.batch(key, SCORED_ROWS)
+
+
+def score(fit: Fit, draws: Draws, data: Dataset) -> Numbers:
+    """Scores of the draws' predictions."""
+    data = fit.model.check(align(data, fit.coreset), fitting=False)
+    thetas = jnp.asarray(draws.flat.reshape(-1, fit.model.dim))
+    weights = jnp.asarray(draws.weights.ravel(), thetas.dtype)
+    return {"rows": len(data), **scores(fit.model, thetas, weights, data)}
+
+
+def compare(draws: Draws, reference: Draws | Fit, data: Dataset, key: PRNGKeyArray) -> Numbers:
+    """Distances of the draws to a reference: moments, and in the reference's units whole distributions."""
+    if isinstance(reference, Fit):
+        corrects = reference.construction is None or reference.construction.corrects
+        reference = sample(reference, method="importance" if corrects else "variational", key=key)
+    instance("reference", reference, Draws, "draws (coresetvi.sample) or a Fit")
+    if reference.flat.shape[-1] != draws.flat.shape[-1]:
+        raise InputError(
+            f"reference has {reference.flat.shape[-1]} parameters, but the fit {draws.flat.shape[-1]}; "
+            "take draws of the same model."
+        )
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)))
+    found = discrepancies.moment_errors(draws.mean, draws.covariance, reference.mean, reference.covariance)
+    white = discrepancies.whitener(reference.covariance)
+    plain = [one.resample(key).flat.reshape(-1, white.shape[0]) for one in (draws, reference)]
+    mine, theirs = ((part.astype(np.float64) - reference.mean) @ white for part in plain)
+    found["sliced_wasserstein"] = discrepancies.sliced_wasserstein(mine, theirs, generator)
+    rows, others = (generator.permutation(len(part))[:PAIRED] for part in (mine, theirs))
+    found["mmd"] = discrepancies.mmd(mine[rows], theirs[others])
+    joint = LogJoint(draws.model, data, jnp.asarray(reference.mean, jnp.float32))
+    slopes = np.asarray(gradients(joint, jnp.asarray(plain[0][rows])), np.float64)
+    # d/dz of the log-density at theta = mean + z W^+ is the gradient times the transposed inverse of W.
+    found["kernel_stein"] = discrepancies.kernel_stein(mine[rows], slopes @ np.linalg.pinv(white).T)
+    return found

@@ -1,0 +1,206 @@
+"""`choose_size`: the smallest of a growing series of coresets that does what is asked of it."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PRNGKeyArray
+
+from .._checks import instance, short, whole_number
+from .._keys import host_generator, one_key
+from ..constructions import BBPSVI, FullVI
+from ..constructions.base import Construction, with_size
+from ..constructions.parametrisation import make_frame
+from ..constructions.starts import stratified_rows
+from ..data.dataset import Dataset, concatenate
+from ..errors import InputError
+from ..fitting.loop import fit
+from ..fitting.result import Fit
+from ..models.base import Model
+from .certificate import TRUST_KL, Certificate, largest_kl
+from .diagnosis import diagnose
+
+SMALLEST, GROWTH = 10, 2
+# Part of the total weight that newly added points begin with: enough to be moved, too little to disturb.
+NEW_SHARE = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class SizeChoice:
+    """The fit that was chosen, whether it does what was asked, and everything that was tried.
+
+    `tried` has one row a size: size, kl, kl_error, khat, verdict, nll, seconds, and with `nll_gap` gap.
+    """
+
+    fit: Fit
+    certificate: Certificate
+    met: bool
+    goal: str
+    tried: list[dict[str, Any]]
+
+    @property
+    def size(self) -> int:
+        """Points of the chosen coreset."""
+        return len(self.fit.coreset)
+
+    def __str__(self) -> str:
+        names = [name for name in self.tried[0] if name != "kl_error"]
+        cells = [names] + [[_shown(row[name]) for name in names] for row in self.tried]
+        widths = [max(len(row[column]) for row in cells) for column in range(len(names))]
+        table = [
+            "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells
+        ]
+        end = f"{self.size} points do." if self.met else f"No size up to {self.size} does."
+        return "\n".join([f"Wanted: {self.goal}. {end}", "", *table])
+
+    __repr__ = __str__
+
+
+def choose_size(
+    model: Model,
+    data: Dataset,
+    target_kl: float | None = None,
+    *,
+    nll_gap: float | None = None,
+    held_out: Dataset | None = None,
+    construction: Construction | None = None,
+    sizes: Sequence[int] | None = None,
+    max_size: int = 1000,
+    key: int | PRNGKeyArray,
+    num_samples: int = 1000,
+    progress: bool | None = None,
+) -> SizeChoice:
+    """Grow a coreset until its certificate holds, each size starting from what the one before had learned.
+
+    The goal is KL(coreset posterior || full posterior) of at most `target_kl` nats (0.1 unless given) with a
+    k-hat below its threshold; or, with `nll_gap`, a negative log-likelihood on `held_out` (else on rows of
+    `data`) that is at most so much, relatively, above that of variational inference on all of the data.
+    `sizes` are tried in order; by default 10, 20, 40, … up to `max_size` and the number of rows.
+    `construction` says how coresets are made; its own size is not used.
+
+    >>> import coresetvi as cvi
+    >>> train, _ = cvi.datasets.synthetic_lr(n=300, dim=2)
+    >>> choice = choose_size(cvi.models.LogisticRegression(2), train, target_kl=0.05, key=0)
+    >>> choice.met, choice.size
+    (True, 10)
+    """
+    instance("model", model, Model, "a model such as LogisticRegression(3)")
+    instance("data", data, Dataset, "a Dataset(x, y)")
+    if target_kl is not None and nll_gap is not None:
+        raise InputError("Pass target_kl or nll_gap, not both; each is a goal by itself.")
+    for name, value in (("target_kl", target_kl), ("nll_gap", nll_gap)):
+        if value is not None and not value > 0:
+            raise InputError(f"{name} must be positive, not {short(value)}.")
+    construction = BBPSVI(SMALLEST) if construction is None else construction
+    instance("construction", construction, Construction, "a construction such as BBPSVI(size=10)")
+    if "size" not in {field.name for field in dataclasses.fields(construction)}:
+        raise InputError(f"{type(construction).__name__} has no size to choose; use BBPSVI or BBSparseVI.")
+    target_kl = TRUST_KL if target_kl is None else target_kl
+    data, root = model.check(data), one_key(key)
+    best_nll = None
+    if nll_gap is not None:
+        yardstick = fit(FullVI(), model, data, key=jax.random.fold_in(root, 2**31 - 1), progress=progress)
+        best_nll = yardstick.evaluate(data if held_out is None else held_out, correct=False)["nll"]
+    tried: list[dict[str, Any]] = []
+    fitted = certificate = None
+    met = False
+    for number, size in enumerate(series(sizes, max_size, data)):
+        began = time.perf_counter()
+        fit_key, grow_key, judge_key = jax.random.split(jax.random.fold_in(root, number), 3)
+        initial = None
+        if fitted is not None and construction.takes_initial:
+            initial = grow(fitted.coreset, data, size, construction, model, grow_key)
+        fitted = fit(
+            with_size(construction, size), model, data, key=fit_key, initial=initial, progress=progress
+        )
+        if fitted.result == "non_finite":
+            raise InputError(f"The fit with {size} points turned non-finite; {fitted.explanation}")
+        certificate = diagnose(
+            fitted, data, held_out=held_out, num_samples=num_samples, key=judge_key, progress=progress
+        )
+        row = size_row(size, certificate, time.perf_counter() - began)
+        if best_nll is None:
+            met = certificate.verdict not in ("enlarge", "unclear") and row["kl"] <= target_kl
+        else:
+            row["gap"] = row["nll"] / best_nll - 1.0 if best_nll > 0 else row["nll"] - best_nll
+            met = row["gap"] <= nll_gap
+        tried.append(row)
+        if met or fitted.result == "interrupted":
+            break
+    assert fitted is not None and certificate is not None
+    goal = f"KL of at most {target_kl:g} nats" if nll_gap is None else f"NLL gap of at most {nll_gap:g}"
+    return SizeChoice(fitted, certificate, met, goal, tried)
+
+
+def series(sizes: Sequence[int] | None, max_size: int, data: Dataset) -> list[int]:
+    """The sizes to try, none larger than the data."""
+    rows = int(np.count_nonzero(np.asarray(data.weights)))
+    if sizes is not None:
+        found = sorted({whole_number("sizes", size) for size in sizes})
+        if not found:
+            raise InputError("sizes is empty; name at least one size.")
+        return found
+    most = min(whole_number("max_size", max_size), rows)
+    found = [min(SMALLEST, most)]
+    while found[-1] < most:
+        found.append(min(GROWTH * found[-1], most))
+    return found
+
+
+def grow(
+    coreset: Dataset, data: Dataset, size: int, construction: Any, model: Model, key: PRNGKeyArray
+) -> Dataset:
+    """The coreset with rows of the data added up to `size`; the total weight stays what it was."""
+    frame = make_frame(data, construction.weights, frozenset(), model.num_classes)
+    weights = np.array(data.weights)
+    if coreset.indices is not None:
+        # No row twice. Indices are those of the larger set that the data may be part of.
+        own = np.arange(len(data)) if data.indices is None else np.asarray(data.indices)
+        weights[np.isin(own, np.asarray(coreset.indices))] = 0.0
+    unused = Dataset(data.x, data.y, weights)
+    rows = stratified_rows(unused, size - len(coreset), frame, host_generator(key))
+    new, total = data.take(rows), float(coreset.total_weight)
+    labels = new.y
+    if labels is not None and coreset.y is not None and coreset.y.ndim > labels.ndim:
+        labels = jax.nn.one_hot(labels, coreset.y.shape[1])
+    share = NEW_SHARE * (size - len(coreset)) / size
+    return concatenate(
+        Dataset(
+            coreset.x,
+            coreset.y,
+            coreset.weights * (1.0 - share),
+            columns=coreset.columns,
+            target=coreset.target,
+            indices=coreset.indices,
+        ),
+        Dataset(
+            new.x,
+            labels,
+            jnp.full(len(rows), share * total / len(rows)),
+            columns=coreset.columns,
+            target=coreset.target,
+            indices=None if coreset.indices is None else new.indices,
+        ),
+    )
+
+
+def size_row(size: int, certificate: Certificate, seconds: float) -> dict[str, Any]:
+    """One row of `SizeChoice.tried`."""
+    scores = certificate.held_out or certificate.train
+    return {
+        "size": size,
+        "kl": largest_kl(certificate.posterior),
+        "kl_error": certificate.posterior["kl_error"],
+        "khat": certificate.posterior["khat"],
+        "verdict": certificate.verdict,
+        "nll": scores["nll"],
+        "seconds": seconds,
+    }
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,79 @@
+"""How the coreset posterior and the full one slope where the draws are: what importance weights cannot see.
+
+Draws of a posterior that is too narrow never reach where the full one goes on, so their weights look even and
+its KL small. Gradients know better: those of a normal are linear in theta, with its precision for a slope. A
+linear regression of gradients on the draws therefore finds the normal that each posterior looks like from
+here, however narrow the draws are, and exactly if it is one. Both regressions share the draws, so what their
+randomness adds cancels where the posteriors agree.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..data.dataset import Dataset
+from ..families.draws import Draws
+from ..models.log_joint import LogJoint
+from .distances import gaussian_kl
+
+# Draws that gradients are taken at, at least so many and so many a parameter.
+FEWEST, PER_PARAMETER = 256, 4
+
+
+def compare_slopes(draws: Draws, coreset: Dataset, data: Dataset) -> dict[str, float]:
+    """`gradient_kl` of the normals that the two posteriors look like, and `gradient_khat`.
+
+    The latter is 1 - (smallest ratio of the coreset posterior's variance to the full one's): the k-hat of
+    importance weights between two such normals. Empty if there are too few draws for the parameters, or if
+    the coreset posterior does not look like a normal at all (more modes than one).
+    """
+    flat = draws.flat.reshape(-1, draws.flat.shape[-1])
+    dim = flat.shape[1]
+    wanted = max(FEWEST, PER_PARAMETER * (dim + 1))
+    if wanted > len(flat):
+        return {}
+    thetas = flat[np.linspace(0, len(flat) - 1, wanted).astype(int)].astype(np.float64)
+    mean, scale = thetas.mean(axis=0), thetas.std(axis=0)
+    if not np.all(scale > 0):
+        return {}
+    reference = jnp.asarray(mean, draws.flat.dtype)
+    unit = (thetas - mean) / scale
+    views = []
+    for rows in (coreset, data):
+        slopes = gradients(LogJoint(draws.model, rows, reference), jnp.asarray(thetas, draws.flat.dtype))
+        views.append(normal_view(unit, np.asarray(slopes, np.float64) * scale))
+    (center, precision), (full_center, full_precision) = views
+    if not is_positive(precision):
+        return {}
+    if not is_positive(full_precision):
+        return {"gradient_kl": np.inf, "gradient_khat": 1.0}
+    covariance, full_covariance = np.linalg.inv(precision), np.linalg.inv(full_precision)
+    ratios = np.linalg.eigvals(full_precision @ covariance).real
+    return {
+        "gradient_kl": max(gaussian_kl(center, covariance, full_center, full_covariance), 0.0),
+        "gradient_khat": float(1.0 - ratios.min()),
+    }
+
+
+def normal_view(points: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and precision of the normal whose log-density has these gradients at these points.
+
+    >>> points = np.array([[-1.0], [0.0], [1.0]])
+    >>> normal_view(points, -4.0 * (points - 0.5))
+    (array([0.5]), array([[4.]]))
+    """
+    design = np.column_stack([np.ones(len(points)), points])
+    found = np.linalg.lstsq(design, slopes, rcond=None)[0]
+    precision = -0.5 * (found[1:] + found[1:].T)
+    return np.linalg.solve(precision, found[0]), precision
+
+
+def is_positive(matrix: np.ndarray) -> bool:
+    return bool(np.all(np.isfinite(matrix)) and np.linalg.eigvalsh(matrix).min() > 0)
+
+
+@eqx.filter_jit
+def gradients(log_joint: LogJoint, thetas: jax.Array) -> jax.Array:
+    """The gradient of the log-density at every draw, a few draws at a time."""
+    return jax.lax.map(jax.grad(log_joint), thetas, batch_size=16)
