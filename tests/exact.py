@@ -10,8 +10,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import coresetvi as cvi
-from coresetvi.constructions.base import Construction, Problem
-from coresetvi.constructions.parametrisation import Frame, make_frame
+from coresetvi.constructions.base import Construction, Plan
+from coresetvi.constructions.parametrisation import Parametrisation, parametrise
 from coresetvi.constructions.starts import start_leaves
 from coresetvi.data import Dataset
 from coresetvi.families import Family, FullRank
@@ -19,8 +19,8 @@ from coresetvi.inner import InnerInfo, InnerProblem
 from coresetvi.inner.base import Leaves
 from coresetvi.models import LinearRegression, LogisticRegression, Model, SoftmaxRegression
 from coresetvi.models.sums import weighted_log_likelihood
-from coresetvi.outer.base import OuterStep
-from coresetvi.outer.minibatch import DataTerm
+from coresetvi.objectives import Objective
+from coresetvi.outer.base import Answer, Moved, Optimizer, Target
 from coresetvi.weights import Free, WeightMap
 
 # Fixed seeds make a statistical test repeatable; at this many standard errors it is also hard to be unlucky.
@@ -103,10 +103,10 @@ def rows(model_name: str, num_rows: int = 40, num_features: int = 2, seed: int =
     return SoftmaxRegression(num_features, 3), Dataset(x, y, weights)
 
 
-def set_up(construction: Construction, model: Model, data: Dataset) -> tuple[Construction, Problem, Any]:
-    """What a fit makes before its first step: settled construction, constants, state."""
-    settled, problem = construction.setup(model, model.check(data))
-    return settled, problem, settled.start(problem, jax.random.key(1))
+def set_up(construction: Construction, model: Model, data: Dataset) -> tuple[Plan, Any]:
+    """What a fit makes before its first step: its plan, and the state at the start."""
+    plan = construction.settle(model, model.check(data))
+    return plan, plan.start(jax.random.key(1))
 
 
 class Case(NamedTuple):
@@ -114,7 +114,7 @@ class Case(NamedTuple):
 
     model: Model
     data: Dataset
-    frame: Frame
+    frame: Parametrisation
     learned: Leaves
     frozen: Leaves
     problem: InnerProblem
@@ -135,25 +135,51 @@ class Case(NamedTuple):
         prior = jax.vmap(self.model.log_prior)(thetas)
         return objective.loss(self.whole(thetas), self.core(learned, thetas), prior, proposal)
 
-    def outer_step(self, objective, noise, solve=None) -> OuterStep:
-        """What an outer optimiser sees; by default the inner problem leaves psi where it is."""
-        family = self.problem.family
+    def target(self, objective: Objective, noise, solve=None) -> "CaseTarget":
+        """The coreset's side of a step; by default the inner problem leaves psi where it is."""
 
         def stay(learned, psi):
             return psi, InnerInfo(jnp.zeros(()), jnp.asarray(0), jnp.asarray(True))
 
-        return OuterStep(
-            solve=solve or stay,
-            draw=lambda learned, psi: jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise),
-            data=lambda thetas, start: DataTerm(
-                self.whole(start[None])[0], self.whole(thetas) - self.whole(start[None]), None
-            ),
-            core=lambda learned, thetas, start: self.core(learned, thetas) - self.core(learned, start[None]),
-            prior=jax.vmap(self.model.log_prior),
-            project=self.frame.project,
-            objective=objective,
-            family=family,
-        )
+        return CaseTarget(objective, self.problem.family, self, noise, solve or stay)
+
+
+class CaseTarget(Target):
+    """A case as an outer optimiser sees it."""
+
+    objective: Objective
+    family: Family
+    case: Case
+    noise: Any
+    inner: Callable
+
+    def solve(self, learned, psi):
+        return self.inner(learned, psi)
+
+    def draw(self, learned, psi):
+        return jax.vmap(self.family.sample_and_log_prob, (None, 0))(psi, self.noise)
+
+    def core(self, learned, thetas, reference):
+        return self.case.core(learned, thetas) - self.case.core(learned, reference[None])
+
+    def prior(self, thetas):
+        return jax.vmap(self.case.model.log_prior)(thetas)
+
+    def project(self, learned):
+        return self.case.frame.project(learned)
+
+    def answer(self, thetas, reference) -> Answer:
+        """What the data say, with slopes, row by row."""
+        value = self.case.whole(reference[None])[0]
+        slopes = jax.vmap(jax.grad(lambda theta: self.case.whole(theta[None])[0]))(thetas)
+        return Answer(value, self.case.whole(thetas) - value, slopes)
+
+
+def take_step(optimizer: Optimizer, target: CaseTarget, learned, psi, state, scale) -> Moved:
+    """One outer step on all rows: ask, answer, tell."""
+    draft = optimizer.ask(target, learned, psi)
+    answer = target.answer(draft.thetas, draft.reference)
+    return optimizer.tell(target, learned, psi, state, jnp.asarray(scale), draft, answer)
 
 
 def coreset_case(
@@ -168,7 +194,7 @@ def coreset_case(
 ) -> Case:
     """A subset of the data as a coreset whose `learn` leaves can move."""
     data = model.check(data)
-    frame = make_frame(data, weights or Free(), learn, model.num_classes)
+    frame = parametrise(data, weights or Free(), learn, model.num_classes)
     leaves, _ = start_leaves(frame, data, size, "subset", jax.random.key(seed))
     learned = {name: leaf for name, leaf in leaves.items() if name in learn}
     frozen = {name: leaf for name, leaf in leaves.items() if name not in learn}

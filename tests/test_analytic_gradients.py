@@ -24,6 +24,7 @@ from coresetvi.inner import Laplace, Mcmc
 from coresetvi.models import LogisticRegression
 from coresetvi.objectives import ImportanceElbo
 from coresetvi.outer import Adam, NaturalGradient
+from coresetvi.outer.base import Draft
 from coresetvi.weights import Free
 
 float64 = exact.float64
@@ -184,31 +185,36 @@ LEARNERS = {
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_gradient_of_a_step_is_that_of_the_exact_kl(name):
     model, data = rows("linear")
-    settled, problem, state = set_up(LEARNERS[name], model, data)
+    plan, state = set_up(LEARNERS[name], model, data)
     if name == "Sparse VI":
         # As in the middle of a greedy fit: two slots are still empty, whatever their raw weights.
         state = dataclasses.replace(
             state, frozen={**state.frozen, "active": jnp.asarray([1.0, 1.0, 0.0, 1.0, 0.0])}
         )
     kl = kl_of(model, data)
-    assert kl(problem.frame.build({**state.frozen, **state.learned})) > 0.1
+    assert kl(plan.parametrisation.build({**state.frozen, **state.learned})) > 0.1
     expected = exact.finite_difference(
-        lambda learned: kl(problem.frame.build({**state.frozen, **learned})), state.learned, compiled=True
+        lambda learned: kl(plan.parametrisation.build({**state.frozen, **learned})),
+        state.learned,
+        compiled=True,
     )
-    moved, info = jax.jit(lambda: settled.step(problem, state, jnp.asarray(0), jnp.asarray(1.0), KEY))()
+    moved, info = jax.jit(lambda: plan.step(state, jnp.asarray(0), jnp.asarray(1.0), KEY))()
     # After one step Adam's running mean is a tenth of the gradient.
     gradient = 10.0 * np.asarray(ravel_pytree(moved.optimizer.mu[0])[0])
 
     # What each draw contributes to -Cov(d core / d phi, data - core) tells the error of the average.
     flat, unravel = ravel_pytree(state.learned)
-    outer = settled._outer_step(problem, state, jnp.asarray(0), settled.inner, jax.random.split(KEY, 3))
+    keys = jax.random.split(KEY, 3)
+    outer = plan.target(state, keys)
 
     @jax.jit
     def contributions():
-        psi, _ = outer.solve(state.learned, state.psi)
-        thetas, _ = outer.draw(state.learned, psi)
+        psi, inner = outer.solve(state.learned, state.psi)
+        thetas, proposal = outer.draw(state.learned, psi)
         reference = jnp.mean(thetas, axis=0)
-        residual = outer.data(thetas, reference).rises - outer.core(state.learned, thetas, reference)
+        draft = Draft(thetas, reference, proposal, psi, inner)
+        rises = plan.answer(state, jnp.asarray(0), draft, keys)[0].rises
+        residual = rises - outer.core(state.learned, thetas, reference)
         scores = jax.vmap(
             jax.grad(lambda leaves, theta: outer.core(unravel(leaves), theta[None], reference)[0]), (None, 0)
         )(flat, thetas)
@@ -219,7 +225,7 @@ def test_the_gradient_of_a_step_is_that_of_the_exact_kl(name):
     assert np.all(np.abs(gradient - expected) <= MAX_Z * error + 1e-7)
     assert exact.cosine(gradient, expected) > 0.999
     # Means of quadratics have no error over draws with exact second moments.
-    bound = kl(problem.frame.build({**state.frozen, **state.learned})) - model.log_evidence(data)
+    bound = kl(plan.parametrisation.build({**state.frozen, **state.learned})) - model.log_evidence(data)
     assert float(info.loss) == pytest.approx(bound, rel=1e-9)
 
 
@@ -246,9 +252,9 @@ def test_weights_that_are_pushed_below_zero_stay_and_the_rest_moves_without_them
     optimizer = NaturalGradient(max_move=1e9)
 
     def weights_after(case):
-        outer = case.outer_step(ImportanceElbo(), noise)
+        outer = case.target(ImportanceElbo(), noise)
         state = optimizer.init(case.learned, FullRank(), psi)
-        learned = jax.jit(lambda learned: optimizer.step(outer, learned, psi, state, jnp.asarray(1.0))[0])
+        learned = jax.jit(lambda learned: exact.take_step(optimizer, outer, learned, psi, state, 1.0).learned)
         return np.asarray(case.coreset(learned(case.learned)).weights)
 
     moved, alone = weights_after(case), weights_after(fewer)

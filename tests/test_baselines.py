@@ -1,7 +1,6 @@
 """The frequentist baselines: dataset distillation and condensation, against closed forms and differences."""
 
 import doctest
-import functools
 
 import equinox as eqx
 import exact
@@ -73,20 +72,20 @@ def by_hand(theta, data, x, labels):
 def test_a_step_goes_down_the_distance_of_the_formula_at_a_network_just_drawn():
     data = exact.rows("softmax")[1]
     model = Wobbly(2, 3, intercept=True, prior_scale=1.0)
-    settled, problem = cvi.Condensation(5, inner=STILL, rows_per_class=100).setup(model, data)
+    plan = cvi.Condensation(5, inner=STILL, rows_per_class=100).settle(model, data)
     # Three points of class 2, two of class 0 and none of class 1.
     chosen = [
         np.flatnonzero(np.asarray(data.y) == label)[count] for count, label in enumerate([2, 0, 2, 0, 2])
     ]
-    state = settled.start(problem, jax.random.key(1), data.take(np.array(chosen)))
-    step = jax.jit(functools.partial(settled.step, problem))
+    state = plan.start(jax.random.key(1), data.take(np.array(chosen)))
+    step = jax.jit(plan.step)
     key = jax.random.key(7)
     after, info = step(state, jnp.asarray(0), jnp.asarray(0.5), key)
-    start = problem.frame.build({**state.frozen, **state.learned})
+    start = plan.parametrisation.build({**state.frozen, **state.learned})
     fresh = start_family(Point(), model, start, jax.random.split(key, 3)[2])
     np.testing.assert_allclose(after.psi["mean"], fresh["mean"], rtol=1e-12)
     theta, labels = np.asarray(fresh["mean"]).reshape(3, 3), np.asarray(start.y)
-    mean, scale = np.asarray(problem.frame.mean), np.asarray(problem.frame.scale)
+    mean, scale = np.asarray(plan.parametrisation.mean), np.asarray(plan.parametrisation.scale)
 
     def loss(leaf):
         return by_hand(theta, data, mean + scale * leaf, labels)
@@ -193,9 +192,9 @@ def test_a_fresh_network_learns_far_more_from_the_points_than_from_their_start(n
     train, test = cvi.datasets.four_class(n=300)
     model = BayesianMLP(2, (10,), 4)
     fit = cvi.fit(construction, model, train, key=0, num_steps=200, progress=False)
-    settled, problem = construction.setup(model, train)
-    start = settled.start(problem, jax.random.fold_in(jax.random.key(0), 2**31 - 1))
-    before = problem.frame.build({**start.frozen, **start.learned})
+    plan = construction.settle(model, train)
+    start = plan.start(jax.random.fold_in(jax.random.key(0), 2**31 - 1))
+    before = plan.parametrisation.build({**start.frozen, **start.learned})
     length = jnp.asarray(num_steps)
     scores = [score_of_fresh_networks(model, points, test, length) for points in (before, fit.coreset)]
     # A network that knows nothing has log 4 = 1.39.

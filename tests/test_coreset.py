@@ -13,7 +13,7 @@ from registry import BINARY, CLASSIFIERS, MODELS, ROWS, WEIGHT_MAPS, X, labels, 
 import coresetvi as cvi
 import coresetvi.constructions.parametrisation
 from coresetvi._info import Info
-from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.parametrisation import parametrise
 from coresetvi.constructions.starts import allocate, start_leaves, start_weights
 from coresetvi.data import Dataset, concatenate
 from coresetvi.errors import InputError
@@ -23,7 +23,7 @@ from coresetvi.models import sums as effort
 from coresetvi.models import sums as likelihood_sums
 from coresetvi.models.sums import log_likelihood_sums
 from coresetvi.objectives import ImportanceElbo
-from coresetvi.outer import Optimizer
+from coresetvi.outer.base import Draft, Moved, Optimizer
 from coresetvi.weights import Fixed, Free, Simplex, Unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -222,7 +222,7 @@ def test_units_take_weight_two_for_the_row_twice_and_do_not_see_rows_without_wei
     heavy, twice = doubled(data, np.arange(0, ROWS, 4))
     for one, other in ((heavy, twice), (data, padded(data))):
         frames = [
-            make_frame(each, Simplex(), frozenset({"x", "y"}), model.num_classes) for each in (one, other)
+            parametrise(each, Simplex(), frozenset({"x", "y"}), model.num_classes) for each in (one, other)
         ]
         for unit in ("mean", "scale", "y_mean", "y_scale", "total"):
             first, second = (getattr(frame, unit) for frame in frames)
@@ -241,7 +241,7 @@ def test_start_weights_take_weight_two_for_the_row_twice():
 @every_map
 def test_leaves_and_points_are_the_same_thing(case):
     """A start from the data is, as points, exactly what was taken from the data."""
-    frame = make_frame(BINARY, case.weight_map, frozenset({"x"}), 2)
+    frame = parametrise(BINARY, case.weight_map, frozenset({"x"}), 2)
     leaves, indices = start_leaves(frame, BINARY, 6, "subset", jax.random.key(0))
     points = frame.build(leaves, indices)
     origin = BINARY.take(np.asarray(indices))
@@ -253,7 +253,7 @@ def test_leaves_and_points_are_the_same_thing(case):
 
 
 def test_the_total_multiplies_every_weight():
-    frame = make_frame(BINARY, Free(), frozenset({"total"}), 2)
+    frame = parametrise(BINARY, Free(), frozenset({"total"}), 2)
     leaves, _ = start_leaves(frame, BINARY, 6, "subset", jax.random.key(0))
     more = {**leaves, "total": jnp.log(3.0)}
     np.testing.assert_allclose(frame.build(more).weights, 3.0 * frame.build(leaves).weights, rtol=1e-6)
@@ -261,7 +261,7 @@ def test_the_total_multiplies_every_weight():
 
 def test_learned_labels_of_a_regression_are_the_labels_in_their_own_units():
     data = LinearRegression(2).check(Dataset(X, values(X)))
-    frame = make_frame(data, Simplex(), frozenset({"y"}), None)
+    frame = parametrise(data, Simplex(), frozenset({"y"}), None)
     leaves, indices = start_leaves(frame, data, 6, "subset", jax.random.key(0))
     np.testing.assert_allclose(frame.build(leaves).y, data.y[indices], rtol=1e-6)
     assert abs(float(np.mean(leaves["y"]))) < 3.0  # standardised: the labels themselves lie around 5
@@ -281,7 +281,7 @@ def rare(count=2, num_rows=200):
 @every_map
 def test_a_subset_start_is_rows_of_the_data_with_every_class(case, size):
     data = rare()
-    frame = make_frame(data, case.weight_map, frozenset({"x"}), 2)
+    frame = parametrise(data, case.weight_map, frozenset({"x"}), 2)
     for seed in range(2):
         leaves, indices = start_leaves(frame, data, size, "subset", jax.random.key(seed))
         points = frame.build(leaves)
@@ -295,7 +295,7 @@ def test_a_subset_start_is_rows_of_the_data_with_every_class(case, size):
 @pytest.mark.parametrize("weight_map", [Simplex(), Free()], ids=["simplex", "free"])
 def test_every_class_starts_with_the_weight_it_has_in_the_data(weight_map, start):
     data = weighted(rare(20))
-    frame = make_frame(data, weight_map, frozenset({"x", "weights"}), 2)
+    frame = parametrise(data, weight_map, frozenset({"x", "weights"}), 2)
     leaves, _ = start_leaves(frame, data, 9, start, jax.random.key(0))
     points = frame.build(leaves)
     for label in (0, 1):
@@ -305,7 +305,7 @@ def test_every_class_starts_with_the_weight_it_has_in_the_data(weight_map, start
 
 def test_fixed_weights_start_with_classes_in_proportion():
     data = rare(50)
-    frame = make_frame(data, Fixed(), frozenset({"x"}), 2)
+    frame = parametrise(data, Fixed(), frozenset({"x"}), 2)
     leaves, _ = start_leaves(frame, data, 20, "subset", jax.random.key(0))
     assert int(np.sum(leaves["y"])) == 5
 
@@ -313,7 +313,7 @@ def test_fixed_weights_start_with_classes_in_proportion():
 @pytest.mark.parametrize("size", [5, 6, 7])
 def test_a_noise_start_splits_the_labels_evenly_and_lies_around_the_data(size):
     data = Dataset(1000.0 + 5.0 * X, labels(X, 3))
-    frame = make_frame(data, Simplex(), frozenset({"x"}), 3)
+    frame = parametrise(data, Simplex(), frozenset({"x"}), 3)
     leaves, indices = start_leaves(frame, data, size, "noise", jax.random.key(0))
     assert indices is None
     numbers = np.bincount(np.asarray(leaves["y"]), minlength=3)
@@ -324,7 +324,7 @@ def test_a_noise_start_splits_the_labels_evenly_and_lies_around_the_data(size):
 
 def test_a_noise_start_of_a_regression_has_labels_all_over_the_range():
     data = LinearRegression(2).check(Dataset(X, values(X)))
-    frame = make_frame(data, Simplex(), NOTHING, None)
+    frame = parametrise(data, Simplex(), NOTHING, None)
     leaves, _ = start_leaves(frame, data, 20, "noise", jax.random.key(0))
     y = np.asarray(data.y)
     assert y.min() < np.min(leaves["y"]) < np.quantile(y, 0.1)
@@ -338,14 +338,14 @@ def test_a_noise_start_of_a_regression_does_not_see_rows_without_weight():
     silent = Dataset(joined.x, joined.y, np.r_[np.ones(ROWS), np.zeros(30)])
     starts = []
     for each in (data, silent):
-        frame = make_frame(each, Simplex(), NOTHING, None)
+        frame = parametrise(each, Simplex(), NOTHING, None)
         starts.append(start_leaves(frame, each, 8, "noise", jax.random.key(0))[0]["y"])
     np.testing.assert_allclose(*starts, rtol=1e-6)
 
 
 def test_noise_may_be_more_points_than_rows():
     few = BINARY.take(np.arange(8))
-    frame = make_frame(few, Simplex(), frozenset({"x"}), 2)
+    frame = parametrise(few, Simplex(), frozenset({"x"}), 2)
     leaves, _ = start_leaves(frame, few, 10, "noise", jax.random.key(0))
     points = frame.build(leaves)
     assert len(points) == 10
@@ -354,7 +354,7 @@ def test_noise_may_be_more_points_than_rows():
 
 @pytest.mark.parametrize("start", ["subset", "noise"])
 def test_starts_follow_the_key(start):
-    frame = make_frame(BINARY, Simplex(), frozenset({"x"}), 2)
+    frame = parametrise(BINARY, Simplex(), frozenset({"x"}), 2)
     one, again, other = (
         start_leaves(frame, BINARY, 6, start, jax.random.key(seed))[0]["x"] for seed in (0, 0, 1)
     )
@@ -367,7 +367,7 @@ def test_rows_without_weight_are_never_chosen():
     weights[10:] = 0.0
     for y, num_classes in ((labels(X, 2), 2), (values(X), None)):
         data = Dataset(X, y, weights)
-        frame = make_frame(data, Simplex(), frozenset({"x"}), num_classes)
+        frame = parametrise(data, Simplex(), frozenset({"x"}), num_classes)
         _, indices = start_leaves(frame, data, 10, "subset", jax.random.key(0))
         assert sorted(np.asarray(indices).tolist()) == list(range(10))
         with pytest.raises(InputError, match=r"size is 11.* 10 rows"):
@@ -411,16 +411,20 @@ class Probe(Optimizer):
 
     uses_inner_gradient = True
     needs_exact_data = False
+    needs_slopes = False
     default_steps = 10
 
     def init(self, learned, family, psi):
         return ()
 
-    def step(self, outer, learned, psi, opt_state, scale):
+    def ask(self, target, learned, psi):
+        psi, inner = target.solve(learned, psi)
+        return Draft(THETAS, jnp.mean(THETAS, axis=0), jnp.zeros(len(THETAS)), psi, inner)
+
+    def tell(self, target, learned, psi, state, scale, draft, answer):
         zero = jnp.zeros(())
-        term = outer.data(THETAS, jnp.mean(THETAS, axis=0))
-        info = Info(term.value + term.rises[0], zero, zero, zero, zero, zero + 1.0)
-        return learned, psi, opt_state, term.memory, info
+        info = Info(answer.value + answer.rises[0], zero, zero, zero, zero, zero + 1.0)
+        return Moved(learned, psi, state, info)
 
 
 class ExactProbe(Optimizer):
@@ -428,9 +432,9 @@ class ExactProbe(Optimizer):
 
     uses_inner_gradient = True
     needs_exact_data = True
+    needs_slopes = False
     default_steps = 10
-    init = Probe.init
-    step = Probe.step
+    init, ask, tell = Probe.init, Probe.ask, Probe.tell
 
 
 def data_terms(probe, data, batch_size, num_steps):
@@ -470,7 +474,7 @@ def test_regression_labels_move_when_learned():
     data = Dataset(X, values(X))
     construction = cvi.BBPSVI(4, learn={"y"}, inner=Joint(), objective=ImportanceElbo(4))
     fit = cvi.fit(construction, LinearRegression(2), data, key=0, num_steps=5, progress=False)
-    frame = make_frame(LinearRegression(2).check(data), Simplex(), frozenset({"y"}), None)
+    frame = parametrise(LinearRegression(2).check(data), Simplex(), frozenset({"y"}), None)
     assert fit.coreset.y.shape == (4,)
     # No label of the coreset is one of the data any more, but all are in its range.
     gaps = np.abs(np.asarray(fit.coreset.y)[:, None] - np.asarray(data.y)).min(1)

@@ -19,23 +19,24 @@ import coresetvi as cvi
 import coresetvi.models.prediction
 from coresetvi._info import Info
 from coresetvi._registry import register
-from coresetvi.constructions.base import Construction, Problem
-from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.base import Construction, Plan
+from coresetvi.constructions.parametrisation import parametrise
 from coresetvi.constructions.schedule import decay_factor, decide, fixed_schedule, open_schedule
 from coresetvi.constructions.starts import start_leaves
 from coresetvi.data import Dataset, concatenate
 from coresetvi.errors import ArtefactError, CoresetviError, InputError, NonFiniteError
-from coresetvi.families import MeanField
+from coresetvi.families import Family, MeanField
 from coresetvi.fitting import result as fitted
 from coresetvi.inner import Joint, Unrolled
 from coresetvi.inner.base import InnerInfo
-from coresetvi.models import FromCallables, LinearRegression, LogisticRegression
+from coresetvi.models import FromCallables, LinearRegression, LogisticRegression, Model
 from coresetvi.models.sums import numbers_per_row
 from coresetvi.objectives import ImportanceElbo
 from coresetvi.outer.base import step_info
 from coresetvi.weights import Simplex, Unit
 
 loop = importlib.import_module("coresetvi.fitting.loop")
+compiled = importlib.import_module("coresetvi.fitting.steps")
 checkpoint = importlib.import_module("coresetvi.fitting.checkpoint")
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -65,30 +66,39 @@ class Counter(Construction):
     most_steps: int = 100
     corrects: ClassVar[bool] = True
 
+    def settle(self, model, data):
+        return CountingPlan(self, model, data, MeanField())
+
+
+class CountingPlan(Plan):
+    """What a `Counter` does."""
+
+    construction: Counter
+    model: Model
+    data: Dataset
+    family: Family
+
     @property
     def default_steps(self):
-        return self.most_steps
+        return self.construction.most_steps
 
-    def setup(self, model, data):
-        return self, Problem(model, data, MeanField())
-
-    def start(self, problem, key):
-        fuse = jax.random.randint(key, (), self.shortest, self.longest + 1)
+    def start(self, key, initial=None):
+        fuse = jax.random.randint(key, (), self.construction.shortest, self.construction.longest + 1)
         return {"count": jnp.zeros(()), "fuse": fuse.astype(float)}
 
-    def step(self, problem, state, index, scale, key):
+    def step(self, state, index, scale, key):
         burnt = state["count"] >= state["fuse"]
-        loss = 1000.0 - self.slope * index + jax.random.normal(key)
-        if self.breaks == "loss":
+        loss = 1000.0 - self.construction.slope * index + jax.random.normal(key)
+        if self.construction.breaks == "loss":
             loss = jnp.where(burnt, jnp.nan, loss)
         count = state["count"] + 1.0
-        if self.breaks == "state":
+        if self.construction.breaks == "state":
             count = jnp.where(burnt, jnp.inf, count)
         one = jnp.ones(())
         return {"count": count, "fuse": state["fuse"]}, Info(loss, one, one, scale, one, one)
 
-    def extract(self, problem, state):
-        return problem.data, {"mean": state["count"][None], "log_scale": state["fuse"][None]}
+    def extract(self, state):
+        return self.data, {"mean": state["count"][None], "log_scale": state["fuse"][None]}
 
 
 def count(construction=None, *, key=0, num_steps=50, model=LINE, data=POINTS, **options):
@@ -146,11 +156,11 @@ def test_a_fit_takes_as_many_steps_as_it_was_told(num_steps):
 
 
 def test_ctrl_c_returns_the_last_good_state(press_ctrl_c):
-    press_ctrl_c(2 * loop.CHUNK)
-    fit = count(num_steps=3 * loop.CHUNK)
+    press_ctrl_c(2 * compiled.CHUNK)
+    fit = count(num_steps=3 * compiled.CHUNK)
     assert fit.result == "interrupted"
     assert "interrupted" in fit.explanation
-    assert steps_in_state(fit) == len(fit.history["loss"]) == 2 * loop.CHUNK
+    assert steps_in_state(fit) == len(fit.history["loss"]) == 2 * compiled.CHUNK
 
 
 def test_ctrl_c_before_the_first_step_returns_the_start(press_ctrl_c):
@@ -212,15 +222,15 @@ def test_ctrl_c_at_any_line_of_the_loop_loses_no_step(tmp_path):
 
 def test_a_crash_loses_no_more_than_what_was_not_yet_written(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "INTERVAL", 0.0)
-    chunk = loop.chunk
+    chunk = compiled.chunk
 
     def crash(run, first, *rest):
-        if first >= 2 * loop.CHUNK:
+        if first >= 2 * compiled.CHUNK:
             raise RuntimeError("the machine is gone")
         return chunk(run, first, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "chunk", crash)
+        patch.setattr(compiled, "chunk", crash)
         with pytest.raises(RuntimeError, match="gone"):
             count(checkpoint=tmp_path / "c")
     chunks = []
@@ -229,15 +239,15 @@ def test_a_crash_loses_no_more_than_what_was_not_yet_written(tmp_path, monkeypat
         chunks.append(first)
         return chunk(run, first, end, *rest)
 
-    monkeypatch.setattr(loop, "chunk", watch)
+    monkeypatch.setattr(compiled, "chunk", watch)
     assert_same_count(count(checkpoint=tmp_path / "c", resume=True), count())
-    assert 2 * loop.CHUNK in chunks and loop.CHUNK not in chunks[: chunks.index(2 * loop.CHUNK)]
+    assert 2 * compiled.CHUNK in chunks and compiled.CHUNK not in chunks[: chunks.index(2 * compiled.CHUNK)]
 
 
 def test_an_automatic_fit_resumes_to_the_same_end(tmp_path, press_ctrl_c, monkeypatch):
     flat = Counter(slope=0.0, most_steps=600)
     whole = count(flat, num_steps=None)
-    steps, chunk = len(whole.history["loss"]), loop.CHUNK
+    steps, chunk = len(whole.history["loss"]), compiled.CHUNK
     slowing = np.flatnonzero(whole.history["inner_gradient_norm"] < 1.0)[0]
     last = (steps - 1) // chunk * chunk
     # Interrupted before it decides to slow down, and after.
@@ -259,7 +269,7 @@ def test_resuming_a_finished_fit_returns_it(tmp_path):
 
 def test_trials_are_resumed_together(tmp_path, press_ctrl_c, monkeypatch):
     whole = count(num_trials=2)
-    press_ctrl_c(loop.CHUNK)
+    press_ctrl_c(compiled.CHUNK)
     assert [fit.result for fit in count(num_trials=2, checkpoint=tmp_path / "c")] == ["interrupted"] * 2
     monkeypatch.undo()
     for one, other in zip(count(num_trials=2, checkpoint=tmp_path / "c", resume=True), whole, strict=True):
@@ -296,7 +306,7 @@ OTHER_CALLS = {
 
 @pytest.mark.parametrize(("call", "other"), OTHER_CALLS.values(), ids=list(OTHER_CALLS))
 def test_a_checkpoint_of_another_call_is_refused(call, other, tmp_path, press_ctrl_c, monkeypatch):
-    press_ctrl_c(loop.CHUNK)
+    press_ctrl_c(compiled.CHUNK)
     count(**call, checkpoint=tmp_path / "c")
     monkeypatch.undo()
     with pytest.raises(InputError, match="other data, model, settings or key"):
@@ -519,7 +529,7 @@ def test_the_default_knows_that_it_matches(easy):
 def test_an_easy_fit_stops_by_itself(easy):
     fit, _ = easy
     assert fit.result == "finished"
-    assert len(fit.history["loss"]) < fit.construction.default_steps
+    assert len(fit.history["loss"]) < fit.construction.optimizer.default_steps
     assert all(seconds > 0.0 for seconds in fit.seconds.values())
 
 
@@ -773,7 +783,7 @@ def test_a_model_of_user_functions_must_be_passed_again(fitted_model, tmp_path):
 def test_names_are_remembered(tmp_path):
     pandas = pytest.importorskip("pandas")
     data = Dataset(pandas.DataFrame({"width": X[:, 0], "height": X[:, 1], "price": values(X)}), "price")
-    frame = make_frame(data, Simplex(), frozenset({"x"}), None)
+    frame = parametrise(data, Simplex(), frozenset({"x"}), None)
     coreset = frame.build(*start_leaves(frame, data, 4, "subset", jax.random.key(0)))
     fit = by_hand(LINEAR, coreset, MEAN, COVARIANCE)
     fit.save(tmp_path / "fitted")

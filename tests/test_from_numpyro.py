@@ -21,7 +21,7 @@ from numpyro.infer.util import potential_energy
 
 import coresetvi as cvi
 import coresetvi.models.numpyro
-from coresetvi.constructions.parametrisation import make_frame
+from coresetvi.constructions.parametrisation import parametrise
 from coresetvi.constructions.starts import start_leaves
 from coresetvi.errors import InputError
 from coresetvi.models import FromNumPyro
@@ -613,7 +613,7 @@ def test_labels_of_several_columns_start_and_move_together(init, kind):
     # The second column is a function of the first, so a pair that is torn apart shows.
     first = np.arange(ROWS) % 7
     data = cvi.Dataset(X, np.stack([first, 100 - 3 * first], axis=1).astype(kind))
-    frame = make_frame(data, Simplex(), frozenset({"x", "y", "weights"}), None)
+    frame = parametrise(data, Simplex(), frozenset({"x", "y", "weights"}), None)
     leaves, _ = start_leaves(frame, data, 10, init, jax.random.key(0))
     np.testing.assert_allclose(leaves["y"][:, 0], -leaves["y"][:, 1], rtol=1e-4, atol=1e-5)
     labels = np.asarray(frame.build(leaves).y)

@@ -26,7 +26,7 @@ from coresetvi.objectives import ImportanceElbo
 from coresetvi.outer import Adam
 
 set_up: Any = exact.set_up  # the problem it makes is the construction's own
-loop = importlib.import_module("coresetvi.fitting.loop")
+loop = importlib.import_module("coresetvi.fitting.steps")
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -117,30 +117,30 @@ def test_every_addition_is_the_row_with_the_largest_correlation():
 
 
 @eqx.filter_jit
-def step(settled, problem, state):
-    return settled.step(problem, state, jnp.asarray(0), jnp.asarray(1.0), jax.random.key(0))
+def step(plan, state):
+    return plan.step(state, jnp.asarray(0), jnp.asarray(1.0), jax.random.key(0))
 
 
 def record_from(data, weights):
     """What a greedy step of Sparse VI tells that starts from a coreset of the rows with weight."""
-    settled, problem, state = set_up(SPARSE_VI, MODEL, data)
+    plan, state = set_up(SPARSE_VI, MODEL, data)
     inside = np.flatnonzero(weights)
     slots = np.concatenate([inside, np.zeros(8 - len(inside), int)])
     used = np.arange(8) < len(inside)
     points = data.take(slots)
     coreset = dataclasses.replace(
         state.coreset,
-        learned={"weights": jnp.where(used, weights[slots] / (problem.frame.total / 8), 0.0)},
+        learned={"weights": jnp.where(used, weights[slots] / (plan.learner.parametrisation.total / 8), 0.0)},
         frozen={
             **state.coreset.frozen,
-            "x": (points.x - problem.frame.mean) / problem.frame.scale,
+            "x": (points.x - plan.learner.parametrisation.mean) / plan.learner.parametrisation.scale,
             "y": points.y,
             "active": jnp.asarray(used, float),
         },
-        indices=jnp.where(used, slots, -1),
     )
-    state = dataclasses.replace(state, coreset=coreset, count=jnp.asarray(len(inside)))
-    return step(settled, problem, state)[1].more
+    rows = jnp.where(used, slots, -1)
+    state = dataclasses.replace(state, coreset=coreset, rows=rows, count=jnp.asarray(len(inside)))
+    return step(plan, state)[1].more
 
 
 # Coresets with weights that are far too large, so that much of what the data lack is negative.
@@ -261,8 +261,8 @@ def test_a_coreset_that_is_the_data_stays_where_it_is(name):
 )
 def test_hilbert_coresets_with_room_for_all_rows_come_near(construction, most):
     data = tiny()
-    settled, problem = construction.setup(MODEL, MODEL.check(data))
-    assert kl(settled.choose(problem, jax.random.key(0)), data) < most
+    plan = construction.settle(MODEL, MODEL.check(data))
+    assert kl(plan.construction.choose(plan, jax.random.key(0)), data) < most
 
 
 # Plain inference
@@ -289,8 +289,8 @@ def test_inference_on_all_the_data_finds_the_exact_posterior(construction, most)
 @pytest.mark.parametrize("construction", [cvi.RandomSubset(5), cvi.SubsetLaplace(5)], ids=["VI", "Laplace"])
 def test_the_points_of_a_random_subset_weigh_alike_and_make_up_the_whole(construction):
     model, data = exact.rows("linear", num_rows=30)
-    settled, problem = construction.setup(model, model.check(data))
-    chosen = settled.choose(problem, jax.random.key(0))
+    plan = construction.settle(model, model.check(data))
+    chosen = plan.construction.choose(plan, jax.random.key(0))
     assert len(set(np.asarray(chosen.indices).tolist())) == 5
     np.testing.assert_allclose(chosen.weights, float(data.total_weight) / 5, rtol=1e-14)
     np.testing.assert_allclose(chosen.x, data.take(np.asarray(chosen.indices)).x, rtol=1e-12)

@@ -357,9 +357,9 @@ def test_a_fit_restarts_where_start_family_says_and_each_time_elsewhere():
     # No inner learning rate to speak of, and none outside: psi after a step is where it began.
     inner = Alternating(Unrolled(num_steps=1, learning_rate=1e-30, num_samples=1, restart_every=2))
     construction = BBPSVI(4, family=MeanField(), objective=ImportanceElbo(2), inner=inner, optimizer=Adam())
-    settled, problem, state = exact.set_up(construction, model, data)
-    coreset, _ = settled.extract(problem, state)
-    step = jax.jit(functools.partial(settled.step, problem))
+    plan, state = exact.set_up(construction, model, data)
+    coreset, _ = plan.extract(state)
+    step = jax.jit(plan.step)
     ends = [state.psi]
     for index in range(5):
         key = jax.random.fold_in(KEY, index)
@@ -414,8 +414,8 @@ def test_leaves_stay_where_they_are_when_the_inner_solve_is_not_accepted(optimiz
     implicit = Implicit(max_steps=1)
     inner = implicit if optimizer.uses_inner_gradient else Alternating(implicit)
     construction = BBPSVI(5, family=MeanField(), inner=inner, optimizer=optimizer)
-    settled, problem, before = exact.set_up(construction, *exact.rows("linear", num_rows=200))
-    step = jax.jit(functools.partial(settled.step, problem))
+    plan, before = exact.set_up(construction, *exact.rows("linear", num_rows=200))
+    step = jax.jit(plan.step)
     after, info = step(before, jnp.asarray(0), jnp.asarray(1.0), jax.random.key(2))
     assert not bool(info.accepted)
     assert float(info.inner_gradient_norm) > implicit.tolerance
@@ -623,7 +623,7 @@ def dense_parts():
 def first_step(optimizer, outer, learned, psi, scale=1.0):
     """A step that has no earlier one to look back on."""
     state = optimizer.init(learned, outer.family, psi)
-    return optimizer.step(outer, learned, psi, state, jnp.asarray(scale))
+    return exact.take_step(optimizer, outer, learned, psi, state, scale)
 
 
 @double
@@ -634,7 +634,7 @@ def first_step(optimizer, outer, learned, psi, scale=1.0):
 )
 def test_natural_gradient_is_the_dense_solution(optimizer, scale):
     case, psi, noise, point, unravel, loss, gradient, fisher = dense_parts()
-    outer = case.outer_step(ImportanceElbo(), noise)
+    outer = case.target(ImportanceElbo(), noise)
     learned, same_psi, _, _, info = jax.jit(
         lambda learned: first_step(optimizer, outer, learned, psi, scale)
     )(case.learned)
@@ -660,8 +660,8 @@ def test_a_natural_gradient_step_never_increases_the_loss_on_its_own_draws():
 
     @jax.jit
     def before_and_after(learned, noise):
-        outer = case.outer_step(ImportanceElbo(), noise)
-        learned, _, _, _, info = first_step(optimizer, outer, learned, psi)
+        outer = case.target(ImportanceElbo(), noise)
+        learned, _, _, info = first_step(optimizer, outer, learned, psi)
         return learned, info.loss, case.outer_loss(ImportanceElbo(), learned, psi, noise)
 
     learned, falls = case.learned, []
@@ -678,8 +678,8 @@ def test_natural_gradient_converges_to_the_exact_posterior_without_decay():
 
     @jax.jit
     def step(learned, noise):
-        outer = case.outer_step(ImportanceElbo(), noise, conjugate_solve(case))
-        learned, _, _, _, info = first_step(NaturalGradient(), outer, learned, start_of(case))
+        outer = case.target(ImportanceElbo(), noise, conjugate_solve(case))
+        learned, _, _, info = first_step(NaturalGradient(), outer, learned, start_of(case))
         return learned, info.kl
 
     learned = case.learned
@@ -694,14 +694,14 @@ def test_natural_gradient_converges_to_the_exact_posterior_without_decay():
 def test_first_adam_step_moves_every_leaf_against_its_exact_gradient():
     case = case_of("linear", FullRank())
     optimizer, psi = Adam(learning_rate=0.01), start_of(case)
-    outer = case.outer_step(UniformElbo(), exact.matched_noise(4, 4, 2), conjugate_solve(case))
+    outer = case.target(UniformElbo(), exact.matched_noise(4, 4, 2), conjugate_solve(case))
     state = optimizer.init(case.learned, case.problem.family, psi)
-    step = jax.jit(lambda learned, scale: optimizer.step(outer, learned, psi, state, scale))
+    step = jax.jit(lambda learned, scale: exact.take_step(optimizer, outer, learned, psi, state, scale))
     kl, gradient = exact_kl_and_gradient()
     # Adam's first step is the learning rate against the sign, wherever the gradient is not tiny.
     assert np.abs(gradient).min() > 1e-4
     for scale in (1.0, 0.25):
-        learned, solution, _, _, info = step(case.learned, scale)
+        learned, solution, _, info = step(case.learned, scale)
         moved = flat(learned) - flat(case.learned)
         np.testing.assert_allclose(moved, -0.01 * scale * np.sign(gradient), rtol=1e-3)
         mean, _ = case.model.posterior(case.coreset(case.learned))
@@ -713,13 +713,13 @@ def test_first_adam_step_moves_every_leaf_against_its_exact_gradient():
 def test_under_joint_adam_moves_psi_and_the_leaves_together():
     case = case_of("linear", FullRank())
     psi, noise = start_of(case), exact.matched_noise(4, 4, 2)
-    outer = case.outer_step(
+    outer = case.target(
         ImportanceElbo(), noise, lambda learned, psi: Joint().solve(case.problem, learned, psi, KEY)
     )
     optimizer = Adam(learning_rate=0.01)
     state = optimizer.init(case.learned, case.problem.family, psi)
-    step = jax.jit(lambda learned: optimizer.step(outer, learned, psi, state, jnp.asarray(1.0)))
-    learned, moved, _, _, _ = step(case.learned)
+    step = jax.jit(lambda learned: exact.take_step(optimizer, outer, learned, psi, state, jnp.asarray(1.0)))
+    learned, moved, _, _ = step(case.learned)
     # Both by the learning rate: the leaves in their units, psi in posterior standard deviations.
     np.testing.assert_allclose(np.abs(flat(learned) - flat(case.learned)), 0.01, rtol=1e-3)
     np.testing.assert_allclose(np.abs(moved["mean"] - psi["mean"]), 0.01 * 0.4, rtol=1e-3)
@@ -729,16 +729,16 @@ def test_under_joint_adam_moves_psi_and_the_leaves_together():
 def test_a_step_that_made_things_worse_is_undone():
     case = case_of("linear", FullRank())
     optimizer, psi = NaturalGradient(), start_of(case)
-    outer = case.outer_step(ImportanceElbo(), exact.matched_noise(0, 32, 2), conjugate_solve(case))
-    learned, new_psi, footing, _, info = first_step(optimizer, outer, case.learned, psi)
+    outer = case.target(ImportanceElbo(), exact.matched_noise(0, 32, 2), conjugate_solve(case))
+    learned, new_psi, footing, info = first_step(optimizer, outer, case.learned, psi)
     astray = jax.tree.map(lambda leaf: leaf + 2.0, learned)
-    back, _, smaller, _, worse = optimizer.step(outer, astray, new_psi, footing, jnp.asarray(1.0))
+    back, _, smaller, worse = exact.take_step(optimizer, outer, astray, new_psi, footing, jnp.asarray(1.0))
     assert float(worse.loss) > float(info.loss) + 10.0
     jax.tree.map(np.testing.assert_array_equal, back, case.learned)
     assert float(smaller.reach) == 0.25 * float(footing.reach)
     # Its loss had been thought far too low: back on it, that is no reason to go back again, ever less far.
     flattered = smaller._replace(loss=smaller.loss - 1000.0)
-    onwards, _, firm, _, again = optimizer.step(outer, back, new_psi, flattered, jnp.asarray(1.0))
+    onwards, _, firm, again = exact.take_step(optimizer, outer, back, new_psi, flattered, jnp.asarray(1.0))
     assert float(firm.loss) == float(again.loss)
     assert float(firm.reach) == 2.0 * float(smaller.reach)
     assert np.any(flat(onwards) != flat(back))

@@ -103,11 +103,11 @@ def test_divergence_from_the_prior_is_that_of_normals():
 
 def test_the_loss_is_the_bound_that_draws_of_r_give():
     construction = cvi.LastLayerPSVI(7, num_samples=4000)
-    _, problem = construction.setup(MODEL, ROWS)
+    plan = construction.settle(MODEL, ROWS)
     theta = theta_of(MODEL)
-    found = construction.loss(problem, theta, POINTS, ROWS, jax.random.key(0))
+    found = plan.loss(theta, POINTS, ROWS, jax.random.key(0))
     psi = last_layer_psi(MODEL, theta, POINTS)
-    thetas, proposal = problem.family.draw(psi, jax.random.key(1), 20_000, MODEL.dim)
+    thetas, proposal = plan.family.draw(psi, jax.random.key(1), 20_000, MODEL.dim)
     data = jax.vmap(lambda t: jnp.sum(MODEL.log_likelihood(t, ROWS.x, ROWS.y)))(thetas)
     split = MODEL.dim - MODEL.last_size
     prior = jax.vmap(lambda t: MODEL.log_prior(t))(thetas) - exact_log_prior(theta[:split])
@@ -144,12 +144,12 @@ def test_draws_of_the_family_have_its_moments_and_density():
 def test_gradients_of_the_loss_are_difference_quotients():
     construction = cvi.LastLayerPSVI(7, learn={"x", "y", "weights", "total"})
     rows = cvi.Dataset(np.asarray(ROWS.x, np.float64), ROWS.y)  # anew, in double precision
-    settled, problem, state = exact.set_up(construction, MODEL, rows)
+    plan, state = exact.set_up(construction, MODEL, rows)
     theta = state.pool.thetas[0]
 
     def loss(learned):
-        coreset = problem.frame.build({**state.frozen, **learned})
-        return settled.loss(problem, theta, coreset, rows, jax.random.key(3))
+        coreset = plan.parametrisation.build({**state.frozen, **learned})
+        return plan.loss(theta, coreset, rows, jax.random.key(3))
 
     gradient = jax.grad(loss)(state.learned)
     for name, leaf in state.learned.items():
@@ -162,8 +162,8 @@ def test_gradients_of_the_loss_are_difference_quotients():
 def test_networks_of_the_pool_begin_anew_one_after_the_other():
     training = cvi.NetworkTraining(num_steps=6)
     construction = cvi.LastLayerPSVI(4, num_networks=3, training=training, training_steps=2)
-    settled, problem, state = exact.set_up(construction, MODEL, ROWS)
-    step = jax.jit(lambda *given: settled.step(problem, *given))
+    plan, state = exact.set_up(construction, MODEL, ROWS)
+    step = jax.jit(lambda *given: plan.step(*given))
     ages = [np.asarray(state.pool.ages).tolist()]
     for index in range(9):
         state, _ = step(state, jnp.asarray(index), jnp.asarray(1.0), jax.random.key(index))

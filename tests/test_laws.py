@@ -28,11 +28,11 @@ from registry import (
 
 import coresetvi as cvi
 from coresetvi._registry import decode, encode
-from coresetvi.constructions import bbpsvi as gradient
+from coresetvi.constructions import starts
 from coresetvi.models import FromCallables
 from coresetvi.weights import Fixed, Simplex, Unit
 
-loop = importlib.import_module("coresetvi.fitting.loop")
+loop = importlib.import_module("coresetvi.fitting.steps")
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = MODELS["logistic"].model
@@ -155,9 +155,9 @@ def test_double_precision_reaches_every_number():
 @pytest.mark.parametrize("name", ["joint", "random subset"])
 def test_a_step_is_the_same_with_and_without_jit(name):
     key = jax.random.key(3)
-    settled, problem = CONSTRUCTIONS[name].setup(MODEL, MODEL.check(BINARY))
-    arguments = (problem, settled.start(problem, key), jnp.asarray(0), jnp.asarray(1.0), key)
-    jitted, plain = eqx.filter_jit(settled.step)(*arguments), settled.step(*arguments)
+    plan = CONSTRUCTIONS[name].settle(MODEL, MODEL.check(BINARY))
+    arguments = (plan.start(key), jnp.asarray(0), jnp.asarray(1.0), key)
+    jitted, plain = eqx.filter_jit(plan.step)(*arguments), plan.step(*arguments)
     for one, other in zip(jax.tree.leaves(jitted), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -270,8 +270,8 @@ def test_the_order_of_the_points_does_not_matter(name, monkeypatch):
         leaves = {part: leaf[order] if leaf.ndim else leaf for part, leaf in leaves.items()}
         return leaves, None if indices is None else indices[order]
 
-    start_leaves = gradient.start_leaves
-    monkeypatch.setattr(gradient, "start_leaves", reordered)
+    start_leaves = starts.start_leaves
+    monkeypatch.setattr(starts, "start_leaves", reordered)
     other = fit(name, num_steps=1)
     np.testing.assert_allclose(other.history["loss"], plain.history["loss"], rtol=1e-5)
     for one, two in zip(jax.tree.leaves(other.psi), jax.tree.leaves(plain.psi), strict=True):

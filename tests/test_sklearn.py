@@ -30,7 +30,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import coresetvi as cvi
 import coresetvi.sklearn as estimators
 from coresetvi._info import Info
-from coresetvi.constructions.base import Construction, Problem
+from coresetvi.constructions.base import Construction, Plan
 from coresetvi.constructions.reference import random_subset
 from coresetvi.data import standardise as estimator_rows
 from coresetvi.errors import InputError
@@ -50,16 +50,25 @@ class AtTheMode(Construction):
     size: int | None = None
     corrects: ClassVar[bool] = True
 
+    def settle(self, model, data):
+        return AtTheModePlan(self, model, data, MeanField())
+
+
+class AtTheModePlan(Plan):
+    """No step moves anything: the start is the end."""
+
+    construction: AtTheMode
+    model: cvi.models.Model
+    data: cvi.Dataset
+    family: MeanField
+
     @property
     def default_steps(self):
         return 1
 
-    def setup(self, model, data):
-        return self, Problem(model, data, MeanField())
-
-    def start(self, problem, key, initial=None):
-        model = problem.model
-        points = problem.data if self.size is None else random_subset(problem, self.size, key)
+    def start(self, key, initial=None):
+        model, size = self.model, self.construction.size
+        points = self.data if size is None else random_subset(self, size, key)
         found = scipy.optimize.minimize(
             lambda theta: [
                 np.float64(part) for part in loss_and_slope(theta.astype(np.float32), model, points)
@@ -68,13 +77,13 @@ class AtTheMode(Construction):
             jac=True,
             method="L-BFGS-B",
         )
-        return points, problem.family.init(jnp.asarray(found.x, jnp.float32), jnp.full(model.dim, 0.01))
+        return points, self.family.init(jnp.asarray(found.x, jnp.float32), jnp.full(model.dim, 0.01))
 
-    def step(self, problem, state, index, scale, key):
+    def step(self, state, index, scale, key):
         zero = jnp.zeros(())
         return state, Info(zero, zero, zero, zero, zero, jnp.asarray(True))
 
-    def extract(self, problem, state):
+    def extract(self, state):
         return state
 
 

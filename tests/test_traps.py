@@ -50,9 +50,9 @@ def fit_with(model, coreset, psi, family=None):
     )
 
 
-def one_step(settled, problem, state, scale=1.0, index=0):
+def one_step(plan, state, scale=1.0, index=0):
     """The construction's own step, compiled."""
-    step = jax.jit(functools.partial(settled.step, problem))
+    step = jax.jit(plan.step)
     return step(state, jnp.asarray(index), jnp.asarray(scale), jax.random.key(2))
 
 
@@ -114,9 +114,9 @@ def test_trap_02_the_inner_solution_is_the_posterior_however_many_draws():
         optimizer=Adam(),
     )
     model, data = exact.rows("linear")
-    settled, problem, before = exact.set_up(construction, model, data)
-    after, info = one_step(settled, problem, before)
-    coreset, _ = settled.extract(problem, before)
+    plan, before = exact.set_up(construction, model, data)
+    after, info = one_step(plan, before)
+    coreset, _ = plan.extract(before)
     mean, covariance = FullRank().moments(after.psi)
     exact_mean, exact_covariance = model.posterior(coreset)
     assert bool(info.accepted)
@@ -128,8 +128,8 @@ def test_trap_02_the_inner_solution_is_the_posterior_however_many_draws():
 @pytest.mark.parametrize("num_samples", [8, 64])
 def test_trap_02_the_loss_of_full_data_inference_does_not_grow_with_the_number_of_draws(num_samples):
     model, data = exact.rows("linear")
-    settled, problem, before = exact.set_up(FullVI(FullRank(), num_samples=num_samples), model, data)
-    _, info = one_step(settled, problem, before)
+    plan, before = exact.set_up(FullVI(FullRank(), num_samples=num_samples), model, data)
+    _, info = one_step(plan, before)
     # Recorded before the step, and exact, because the noise has exact second moments.
     expected = exact.gaussian_kl(*FullRank().moments(before.psi), *model.posterior(data))
     assert float(info.loss) == pytest.approx(expected - model.log_evidence(data), rel=1e-9)
@@ -214,10 +214,10 @@ def test_trap_05_without_data_r_becomes_the_prior_in_every_layer():
         optimizer=Adam(),
     )
     _, data = exact.rows("softmax")
-    settled, problem, state = exact.set_up(construction, model, data)
+    plan, state = exact.set_up(construction, model, data)
     assert model.dim == 15  # few enough for 64 draws to have exact second moments
     state = eqx.tree_at(lambda s: s.frozen["weights"], state, jnp.zeros(4))
-    after, info = one_step(settled, problem, state)
+    after, info = one_step(plan, state)
     assert bool(info.accepted)
     # At the solution the gradient in standard deviations is the distance from it, or twice that.
     np.testing.assert_allclose(after.psi["mean"], 0.0, atol=1e-6)
@@ -264,17 +264,17 @@ def large_results(program, least, skip=()):
 @pytest.mark.parametrize("trials", [1, 2])
 @pytest.mark.parametrize("name", MINIBATCH)
 def test_trap_07_a_step_on_a_minibatch_makes_nothing_as_long_as_the_data(name, trials):
-    settled, problem, state = set_up_on_many_rows(name)
+    plan, state = set_up_on_many_rows(name)
     # The data are an argument, as in a fit: reading them is free, only what is made of them counts.
-    arrays, rest = eqx.partition((problem, state), eqx.is_array)
+    arrays, rest = eqx.partition((plan, state), eqx.is_array)
 
     def step(arrays, keys):
-        problem, state = eqx.combine(arrays, rest)
+        plan, state = eqx.combine(arrays, rest)
 
         def one(key, extra):
             # Trials differ in their states, as they do after the first step.
             trial = eqx.tree_at(lambda s: s.psi, state, jax.tree.map(lambda leaf: leaf + extra, state.psi))
-            return settled.step(problem, trial, jnp.asarray(3), jnp.asarray(1.0), key)[1]
+            return plan.step(trial, jnp.asarray(3), jnp.asarray(1.0), key)[1]
 
         extras = jnp.arange(float(trials))
         return jax.vmap(one)(keys, extras) if trials > 1 else one(keys[0], extras[0])
@@ -386,8 +386,8 @@ def test_trap_11_a_construction_goes_on_from_the_last_solution():
     construction = BBPSVI(
         5, family=MeanField(), inner=Unrolled(num_steps=1, learning_rate=0.01), optimizer=Adam()
     )
-    settled, problem, state = exact.set_up(construction, *exact.rows("logistic"))
-    step = jax.jit(functools.partial(settled.step, problem))
+    plan, state = exact.set_up(construction, *exact.rows("logistic"))
+    step = jax.jit(plan.step)
     first, travelled = state.psi, []
     for index in range(3):
         # No learning rate for the leaves: psi alone moves.

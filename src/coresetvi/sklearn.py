@@ -137,7 +137,7 @@ class _CoresetEstimator(BaseEstimator):
             warnings.warn(found.explanation, ConvergenceWarning, stacklevel=3)
         self.fit_ = dataclasses.replace(found, about={**found.about, "rows": len(x)})
         # Importance weights that rest on a few draws do more harm than good.
-        self.correct_ = found.construction.corrects and usable(self.fit_.reliability(self.num_samples))
+        self.correct_ = construction.corrects and usable(self.fit_.reliability(self.num_samples))
         return self.fit_
 
     def _predict(self, X) -> tuple[np.ndarray, np.ndarray]:

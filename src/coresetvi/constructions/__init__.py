@@ -5,7 +5,8 @@ from .bbpsvi import BBPSVI
 from .condensation import Condensation
 from .greedy import GreedyBBSparseVI, SparseVI
 from .hilbert import GIGA, FrankWolfe, HardThresholding, ImportanceSampling
-from .last_layer import LastLayerPSVI, LastLayerVI, NetworkTraining
+from .last_layer import LastLayerPSVI, LastLayerVI
+from .network_training import NetworkTraining
 from .published import PSVI, BBSparseVI, DatasetDistillation, QuasiNewton
 from .reference import FullLaplace, FullVI, PointsVI, RandomSubset, SubsetLaplace
 

@@ -1,16 +1,18 @@
-"""What the loop in `fit.py` may ask of a construction.
+"""What the fitting loop may ask of a construction: a configuration that settles into a plan.
 
-A construction is frozen configuration: no data, no key. `setup` settles what was left to choose and gathers
-the arrays that stay the same during a fit; `start`, `step` and `extract` are the fit itself. Adding a method
-means adding a class with these four functions; the loop is not edited.
+A `Construction` is what the user asks for: frozen, without data or key, and with None wherever a choice is
+left open. `settle` looks at the model and the data and makes every choice, once. What it returns is another
+type, a `Plan`, in which nothing is open: `start`, `step` and `extract` are the fit itself. Adding a method
+means adding a construction and its plan; the loop is not edited.
 """
 
 import abc
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
-from jaxtyping import Array, PRNGKeyArray
+import jax
+from jaxtyping import Array, Key, PRNGKeyArray
 
 from .._info import Info
 from ..data.dataset import Dataset
@@ -19,14 +21,7 @@ from ..models.base import Model
 from .schedule import Schedule, fixed_schedule, open_schedule
 
 State = Any  # a pytree of arrays: what the next step needs
-
-
-class Problem(eqx.Module):
-    """What does not change during a fit."""
-
-    model: Model
-    data: Dataset
-    family: Family
+Sized = TypeVar("Sized", bound="Construction")
 
 
 class Construction(eqx.Module):
@@ -34,32 +29,12 @@ class Construction(eqx.Module):
 
     # Whether predictions are corrected by importance weights, or taken from r as plain inference does.
     corrects: eqx.AbstractClassVar[bool]
-    # Whether `start` can be given the points to begin with.
+    # Whether a fit can be given the points to begin with.
     takes_initial: ClassVar[bool] = False
-    # Names and types of what its steps record in `Info.more`.
-    records: ClassVar[dict[str, type]] = {}
 
     @abc.abstractmethod
-    def setup(self, model: Model, data: Dataset) -> tuple["Construction", Problem]:
-        """This construction with every open choice settled, and the fit's constants."""
-
-    @abc.abstractmethod
-    def start(self, problem: Problem, key: PRNGKeyArray, initial: Dataset | None = None) -> State:
-        """The state before the first step (on the host, once a trial), at the points `initial` if given."""
-
-    @abc.abstractmethod
-    def step(
-        self, problem: Problem, state: State, index: Array, scale: Array, key: PRNGKeyArray
-    ) -> tuple[State, Info]:
-        """One step; `scale` is the learning-rate factor of the schedule. Pure, jitted by the loop."""
-
-    @abc.abstractmethod
-    def extract(self, problem: Problem, state: State) -> tuple[Dataset, Psi]:
-        """The coreset and the parameters of r."""
-
-    def reconsider(self, settled: "Construction", info: Info) -> "Construction | None":
-        """Asked once, with the record of a trial step: another configuration to use instead, or None."""
-        return None
+    def settle(self, model: Model, data: Dataset) -> "Plan":
+        """The plan of a fit to these data: every open choice made."""
 
     def on_points(self) -> "Construction | None":
         """How a fresh posterior is found on points that this construction has made, given as `initial`.
@@ -68,16 +43,52 @@ class Construction(eqx.Module):
         """
         return None
 
+
+class Plan(eqx.Module):
+    """A fit with every choice made: the constants of its steps, and the steps themselves.
+
+    `construction` holds the same choices as configuration; it is what a saved fit remembers.
+    """
+
+    construction: eqx.AbstractVar[Construction]
+    model: eqx.AbstractVar[Model]
+    data: eqx.AbstractVar[Dataset]
+    family: eqx.AbstractVar[Family]
+    # Names and types of what its steps record in `Info.more`.
+    records: ClassVar[dict[str, type]] = {}
+
     @property
     @abc.abstractmethod
     def default_steps(self) -> int:
-        """Most steps an automatic fit takes."""
+        """The most steps that an automatic fit takes."""
+
+    @abc.abstractmethod
+    def start(self, key: PRNGKeyArray, initial: Dataset | None = None) -> State:
+        """The state before the first step (on the host, once per trial), at the points `initial` if given."""
+
+    @abc.abstractmethod
+    def step(self, state: State, index: Array, scale: Array, key: PRNGKeyArray) -> tuple[State, Info]:
+        """One step; `scale` is the learning-rate factor of the schedule. Pure, compiled by the loop."""
+
+    @abc.abstractmethod
+    def extract(self, state: State) -> tuple[Dataset, Psi]:
+        """The coreset and the parameters of r."""
+
+    def reconsider(self, states: list[State], keys: Key[Array, " t"]) -> "Plan | None":
+        """Asked once, before anything large is compiled: another plan to follow instead, or None."""
+        return None
 
     def schedule(self, num_steps: int | None) -> Schedule:
         """When to slow down and stop: by default after `num_steps`, or once the loss no longer improves."""
         return fixed_schedule(num_steps) if num_steps else open_schedule(self.default_steps)
 
 
-def with_size(construction: Construction, size: int) -> Any:
+def start_key(key: PRNGKeyArray) -> PRNGKeyArray:
+    """The key of a fit's start; step i has `fold_in(key, i)`, and no fit has as many steps as this."""
+    return jax.random.fold_in(key, 2**31 - 1)
+
+
+def with_size(construction: Sized, size: int) -> Sized:
     """The same construction with another number of points."""
-    return dataclasses.replace(construction, size=size)  # pyright: ignore[reportCallIssue]
+    changes: dict[str, Any] = {"size": size}
+    return dataclasses.replace(construction, **changes)

@@ -20,27 +20,22 @@ from .._info import Info
 from .._registry import register
 from ..data.dataset import Dataset
 from ..errors import InputError
-from ..families.base import Psi
+from ..families.base import Family, Psi
 from ..families.gaussian import Point
 from ..families.initial import start_family
-from ..inner import Inner, InnerInfo, InnerProblem, Joint, Unrolled
-from ..inner.base import Leaves
+from ..inner.base import Inner, InnerInfo, InnerProblem, Leaves
+from ..inner.implicit import Joint
+from ..inner.unrolled import Unrolled
+from ..models.base import Model
 from ..models.sums import weighted_log_likelihood
 from ..weights import Fixed
-from .base import Construction
-from .bbpsvi import CoresetProblem, check_leaves, names_of, starting_leaves
+from .base import Construction, Plan
 from .gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients
-from .parametrisation import make_frame
+from .parametrisation import Parametrisation, parametrise
+from .starts import check_leaves, names_of, starting_leaves
 
 # How often the inner problem is solved, one solution after another, for the network that a fit hands back.
 FINAL_SOLVES = 30
-
-
-class CondensationProblem(CoresetProblem):
-    """Constants of a fit: `classes` are those that the data have, `rows` where to find them."""
-
-    classes: tuple[int, ...]
-    rows: ClassRows
 
 
 class CondensationState(eqx.Module):
@@ -104,26 +99,40 @@ class Condensation(Construction):
                 f"Condensation learns x, y or both, not {listed}; its points all weigh the same."
             )
 
-    @property
-    def default_steps(self):
-        return 2000
-
-    def setup(self, model, data):
+    def settle(self, model: Model, data: Dataset) -> "CondensationPlan":
         if model.num_classes is None or data.y is None:
             raise InputError(
                 f"Condensation compares gradients class by class, but {type(model).__name__} has no classes; "
                 "use a classifier, or BBPSVI."
             )
-        frame = make_frame(data, Fixed(), self.learn, model.num_classes)
+        parametrisation = parametrise(data, Fixed(), self.learn, model.num_classes)
         labels = np.where(np.asarray(data.weights) > 0, np.asarray(data.y), -1)
         classes = tuple(int(label) for label in np.unique(labels) if label >= 0)
         rows = class_rows(labels, classes, self.rows_per_class)
-        return self, CondensationProblem(model, data, Point(), frame, classes, rows)
+        return CondensationPlan(self, model, data, Point(), parametrisation, classes, rows)
 
-    def start(self, problem: CondensationProblem, key, initial=None):
+
+class CondensationPlan(Plan):
+    """Steps on the points, and between them steps of the network; `classes` are those that the data have."""
+
+    construction: Condensation
+    model: Model
+    data: Dataset
+    family: Family
+    parametrisation: Parametrisation
+    classes: tuple[int, ...]
+    rows: ClassRows
+
+    @property
+    def default_steps(self):
+        return 2000
+
+    def start(self, key, initial=None):
         points_key, theta_key = jax.random.split(key)
-        frame = problem.frame
-        learned, frozen, _ = starting_leaves(problem, self.size, self.init, self.learn, points_key, initial)
+        asked, parametrisation = self.construction, self.parametrisation
+        learned, frozen, _ = starting_leaves(
+            parametrisation, self.model, self.data, asked.size, asked.init, asked.learn, points_key, initial
+        )
         leaves = {**frozen, **learned}
         # A point stays with the class it starts in, also when its label becomes a soft one.
         labels = np.asarray(leaves["y"])
@@ -131,33 +140,37 @@ class Condensation(Construction):
         return CondensationState(
             learned=learned,
             frozen=frozen,
-            psi=start_family(problem.family, problem.model, frame.build(leaves), theta_key),
+            psi=start_family(self.family, self.model, parametrisation.build(leaves), theta_key),
             optimizer=adam().init(learned),
-            slots=class_slots(labels, problem.classes),
+            slots=class_slots(labels, self.classes),
         )
 
-    def step(self, problem: CondensationProblem, state: CondensationState, index, scale, key):
+    def step(self, state: CondensationState, index, scale, key):
         rows_key, train_key, start_key = jax.random.split(key, 3)
-        frame, model = problem.frame, problem.model
+        inner, parametrisation, model = self.construction.inner, self.parametrisation, self.model
 
         def fresh(key):
-            return start_family(problem.family, model, frame.build({**state.frozen, **state.learned}), key)
+            return start_family(
+                self.family, model, parametrisation.build({**state.frozen, **state.learned}), key
+            )
 
-        psi = self.inner.begin(state.psi, fresh, index, start_key)
+        psi = inner.begin(state.psi, fresh, index, start_key)
         theta = psi["mean"]
-        real = real_gradients(model, theta, problem.data, problem.rows, rows_key)
+        real = real_gradients(model, theta, self.data, self.rows, rows_key)
 
         def loss_of(learned):
-            points = frame.build({**state.frozen, **learned})
+            points = parametrisation.build({**state.frozen, **learned})
             return matching_distance(model, theta, real, points, state.slots)
 
         loss, gradient = jax.value_and_grad(loss_of)(state.learned)
         updates, optimizer = adam().update(gradient, state.optimizer)
         learned = jax.tree.map(
-            lambda leaf, update: leaf - self.learning_rate * scale * update, state.learned, updates
+            lambda leaf, update: leaf - self.construction.learning_rate * scale * update,
+            state.learned,
+            updates,
         )
-        points = frame.build({**state.frozen, **learned})
-        psi, trained = train(self.inner, problem, points, psi, train_key)
+        points = parametrisation.build({**state.frozen, **learned})
+        psi, trained = train(inner, self, points, psi, train_key)
         state = CondensationState(learned, state.frozen, psi, optimizer, state.slots)
         # One network has no posterior that could differ from the data's: the KL is unknown.
         number = jnp.ones_like(loss)
@@ -170,9 +183,9 @@ class Condensation(Construction):
             accepted=trained.accepted,
         )
 
-    def extract(self, problem: CondensationProblem, state: CondensationState):
-        points = problem.frame.build({**state.frozen, **state.learned})
-        return points, train_long(self.inner, problem, points, state.psi)
+    def extract(self, state: CondensationState):
+        points = self.parametrisation.build({**state.frozen, **state.learned})
+        return points, train_long(self.construction.inner, self, points, state.psi)
 
 
 def adam() -> optax.GradientTransformation:
@@ -181,23 +194,23 @@ def adam() -> optax.GradientTransformation:
 
 
 def train(
-    inner: Inner, problem: CondensationProblem, points: Dataset, psi: Psi, key: PRNGKeyArray
+    inner: Inner, plan: CondensationPlan, points: Dataset, psi: Psi, key: PRNGKeyArray
 ) -> tuple[Psi, InnerInfo]:
     """The network `psi` after one solve of the inner problem on the points."""
-    model = problem.model
+    model = plan.model
 
     def loss(psi, learned, noise):
         return -(weighted_log_likelihood(model, psi["mean"], points) + model.log_prior(psi["mean"]))
 
-    return inner.find(InnerProblem(loss, problem.family, model.dim), {}, psi, key)
+    return inner.find(InnerProblem(loss, plan.family, model.dim), {}, psi, key)
 
 
 @eqx.filter_jit
-def train_long(inner: Inner, problem: CondensationProblem, points: Dataset, psi: Psi) -> Psi:
+def train_long(inner: Inner, plan: CondensationPlan, points: Dataset, psi: Psi) -> Psi:
     """A network as it comes out of a long training on the points; the last step's may just have begun."""
 
     def again(psi, key):
-        return train(inner, problem, points, psi, key)[0], None
+        return train(inner, plan, points, psi, key)[0], None
 
     # A point has no noise to draw, so this is not random.
     return jax.lax.scan(again, psi, jax.random.split(jax.random.key(0), FINAL_SOLVES))[0]

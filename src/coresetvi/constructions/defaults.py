@@ -1,13 +1,64 @@
-"""Every choice that depends on the size of a model, on the number of rows, or on what a row costs."""
+"""Every choice that hangs on the size of the model, on the number of rows, or on what one row costs.
+
+What a user leaves open is chosen here and nowhere else, from what can be measured: parameters, rows, and the
+numbers that the model's forward pass makes per row. Nothing here knows what kind of model it is.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
 
 from ..data.dataset import Dataset
-from ..inner import Unrolled
+from ..errors import InputError
+from ..families.base import EXACT_CURVATURE_DIM, Family
+from ..families.gaussian import FullRank, MeanField
+from ..inner.base import Inner
+from ..inner.implicit import Alternating, Implicit, Joint
+from ..inner.unrolled import Unrolled
 from ..models.base import Model
+from ..models.sums import is_heavy
 from ..objectives import Objective
+from ..outer.adam import Adam
 from ..outer.base import Optimizer
+from ..outer.natural import NaturalGradient
 
-# Size of a coreset that was not asked for: this many points a parameter, within these limits.
+# Size of a coreset that was not asked for: this many points per parameter, within these limits.
 POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
+
+# Up to this many parameters a full covariance and importance sampling are both affordable and reliable.
+SMALL_MODEL = 128
+# Importance sampling from r works if the first step's draws leave more than this many effective ones.
+MIN_EFFECTIVE_DRAWS = 4.0
+# Log-likelihoods (rows x draws x steps) that a fit may evaluate before it turns to minibatches: about 20 s.
+WHOLE_DATA_WORK = 2_500_000_000
+MINIBATCH_ROWS = 8_192
+# How r is found on the coreset: as a rule, and where a row is a lot of work. Then steps are few and long, one
+# draw each, from a fresh start: the points are to suit any network.
+LIGHT_INNER = Unrolled(num_steps=30, learning_rate=0.05)
+HEAVY_INNER = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
+# Draws and rows of the outer problem and the coreset's learning rate in that case.
+HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE = 2, 256, 0.01
+# How fast r's scales move then, compared with its means, and how wide it starts.
+HEAVY_PACE, HEAVY_WIDTH = 0.1, 0.03
+# Draws per step for nested gradients, which need few, and the fewest for regressions on residuals.
+NESTED_DRAWS, FEWEST_NATURAL_DRAWS = 10, 128
+
+# Coresets that grow: numbers (rows x draws) that the search for the next point may look at (all rows of most
+# data sets), and steps on the weights after each addition: natural gradients need few, Adam the paper's.
+CANDIDATE_NUMBERS = 2**24
+NATURAL_WEIGHT_STEPS, ADAM_WEIGHT_STEPS = 10, 200
+
+# Hilbert coresets: numbers (rows x draws) in the table of vectors, 256 MB.
+VECTOR_NUMBERS = 2**26
+
+# Plain inference: stochastic gradients of a full covariance are reliable up to about this many parameters,
+FULL_RANK_DIM = 32
+# and up to this many a Newton solution is looked for before the first step.
+NEWTON_DIM = 64
+# Steps in posterior standard deviations: as a rule, and for large networks, whose means have far to go.
+PLAIN_RATE, LARGE_PLAIN_RATE = 0.05, 0.3
+PLAIN_ROWS = 4 * MINIBATCH_ROWS
+FEWEST_PLAIN_DRAWS = 32
 
 
 def default_size(model: Model, available: int) -> int:
@@ -20,42 +71,121 @@ def default_size(model: Model, available: int) -> int:
     return min(max(POINTS_PER_PARAMETER * model.dim, FEWEST_POINTS), MOST_POINTS, available)
 
 
-# Up to this many parameters a full covariance and importance sampling are both affordable and reliable.
-SMALL_MODEL = 128
+class Engine(NamedTuple):
+    """The parts of a gradient-based fit, all of them chosen; `num_samples` are the objective's draws."""
+
+    family: Family
+    objective: Objective
+    num_samples: int
+    inner: Inner
+    optimizer: Optimizer
+    batch_size: int
 
 
-# Importance sampling from r works if the first step's draws leave more than so many effective ones.
-MIN_EFFECTIVE_DRAWS = 4.0
+def choose_engine(
+    model: Model,
+    data: Dataset,
+    objective: Objective,
+    *,
+    family: Family | None,
+    inner: Inner | None,
+    optimizer: Optimizer | None,
+    batch_size: int | None,
+) -> Engine:
+    """What was given, and for what was not, the parts that suit the problem's sizes and each other."""
+    # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
+    point = family is not None and not family.has_density
+    direct = objective.sees_core and not point
+    heavy = is_heavy(model, data)
+    if optimizer is None:
+        small = direct and inner is None and model.dim <= SMALL_MODEL
+        stands_still = inner is not None and not inner.passes_gradient
+        by_steps = Adam(HEAVY_RATE) if heavy else Adam()
+        optimizer = NaturalGradient() if small or stands_still else by_steps
+    regresses = optimizer.needs_exact_data
+    if inner is None:
+        inner = Alternating(Implicit()) if regresses else HEAVY_INNER if heavy else LIGHT_INNER
+    flows = inner.passes_gradient and optimizer.uses_inner_gradient
+    if not direct and not flows:
+        raise InputError(
+            f"{type(family if point else objective).__name__} reaches the coreset only through the inner "
+            "problem; use it with inner=Unrolled(), Truncated() or Implicit() and optimizer=Adam()."
+        )
+    if isinstance(inner, Joint) and not optimizer.uses_inner_gradient:
+        raise InputError("Joint() needs optimizer=Adam(), which moves r together with the coreset.")
+    if family is None:
+        # A full covariance learned from few noisy draws, as Adam's are, is worse than a diagonal one.
+        diagonal = MeanField(HEAVY_PACE, HEAVY_WIDTH) if heavy else MeanField()
+        family = FullRank() if model.dim <= SMALL_MODEL and regresses else diagonal
+    num_samples = objective.num_samples
+    if num_samples is None:
+        many = max(FEWEST_NATURAL_DRAWS, 4 * model.dim)
+        num_samples = many if regresses else HEAVY_DRAWS if heavy else NESTED_DRAWS
+        is_none = lambda leaf: leaf is None  # noqa: E731
+        objective = eqx.tree_at(lambda o: o.num_samples, objective, num_samples, is_leaf=is_none)
+    rows = choose_batch(batch_size, data, num_samples * optimizer.default_steps, heavy)
+    return Engine(family, objective, num_samples, inner, optimizer, rows)
 
 
-# Log-likelihoods (rows x draws x steps) that a fit may evaluate before it turns to minibatches: about 20 s.
-WHOLE_DATA_WORK = 2_500_000_000
+def choose_batch(wanted: int | None, data: Dataset, looks: int, heavy: bool) -> int:
+    """Rows per step: all of them while a fit stays cheap, for minibatch noise is what limits a coreset.
 
-
-MINIBATCH_ROWS = 8_192
-
-
-# How r is found on the coreset: as a rule, and where a row is a lot of work (see `effort.py`). Then steps are
-# few and long, one draw each, from a fresh start: the points are to suit any network.
-LIGHT_INNER = Unrolled(num_steps=30, learning_rate=0.05)
-
-
-HEAVY_INNER = Unrolled(num_steps=20, learning_rate=0.3, num_samples=1, restart_every=1)
-
-
-# Draws and rows of the outer problem and the coreset's learning rate in that case.
-HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE = 2, 256, 0.01
-
-
-# How fast r's scales move then, compared with its means, and how wide it starts.
-HEAVY_PACE, HEAVY_WIDTH = 0.1, 0.03
-
-
-def choose_batch(
-    wanted: int | None, data: Dataset, objective: Objective, optimizer: Optimizer, heavy: bool
-) -> int:
-    """Rows a step: all of them while a fit stays cheap, for minibatch noise is what limits a coreset."""
+    `looks` is how often a fit would look at each row: draws times steps.
+    """
     if wanted is not None or heavy:
         return min(wanted or HEAVY_ROWS, len(data))
-    work = len(data) * (objective.num_samples or 1) * optimizer.default_steps
-    return len(data) if work <= WHOLE_DATA_WORK else min(MINIBATCH_ROWS, len(data))
+    return len(data) if len(data) * looks <= WHOLE_DATA_WORK else min(MINIBATCH_ROWS, len(data))
+
+
+def keeps_expansion(model: Model, data: Dataset, optimizer: Optimizer, batch_size: int) -> bool:
+    """Whether a quadratic expansion of all rows takes the noise out of minibatches."""
+    return batch_size < len(data) and optimizer.needs_exact_data and model.dim <= SMALL_MODEL
+
+
+def weight_steps_for(optimizer: Optimizer) -> int:
+    """Steps on the weights after each addition to a growing coreset."""
+    return NATURAL_WEIGHT_STEPS if optimizer.needs_exact_data else ADAM_WEIGHT_STEPS
+
+
+def candidates_for(num_samples: int, data: Dataset) -> int:
+    """Rows to look at for each addition to a growing coreset."""
+    return min(max(1, CANDIDATE_NUMBERS // num_samples), len(data))
+
+
+def projections_for(wanted: int, data: Dataset) -> int:
+    """Draws on which rows are compared as vectors, so that the table of them fits in memory."""
+    return max(2, min(wanted, VECTOR_NUMBERS // len(data)))
+
+
+def laplace_family(model: Model) -> Family:
+    """The normal at a posterior's mode: with every covariance where that is affordable."""
+    return FullRank() if model.dim <= SMALL_MODEL else MeanField()
+
+
+def plain_family(model: Model) -> Family:
+    """A full covariance where a few draws can still estimate it: a diagonal one is a ceiling."""
+    if is_large(model):
+        return MeanField(spread_pace=HEAVY_PACE)
+    return FullRank() if model.dim <= FULL_RANK_DIM else MeanField()
+
+
+def plain_rate(model: Model) -> float:
+    """Learning rate of plain variational inference, in posterior standard deviations."""
+    return LARGE_PLAIN_RATE if is_large(model) else PLAIN_RATE
+
+
+def plain_draws(model: Model, data: Dataset) -> int:
+    """Draws per step: for small models enough for `draw_noise` to give them exact second moments."""
+    if is_heavy(model, data):
+        return HEAVY_DRAWS
+    return max(FEWEST_PLAIN_DRAWS, 4 * model.dim if model.dim <= FULL_RANK_DIM else 0)
+
+
+def plain_rows(model: Model, points: Dataset) -> int:
+    """Rows per step of plain variational inference."""
+    return HEAVY_ROWS if is_heavy(model, points) else PLAIN_ROWS
+
+
+def is_large(model: Model) -> bool:
+    """Whether r starts where curvature is only estimated, and has many of its deviations to go."""
+    return model.dim > EXACT_CURVATURE_DIM

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, unchecked
 from ..models.base import Model
 from ..models.sums import weighted_log_likelihood
 
@@ -83,7 +83,7 @@ def real_gradients(
     def of_class(given):
         low, high, factor, key = given
         batch = data.take(rows.order[jax.random.randint(key, low.shape, low, high)])
-        batch = Dataset(batch.x, batch.y, batch.weights * factor)
+        batch = unchecked(batch.x, batch.y, batch.weights * factor)
         return mean_loss_gradient(model, theta, batch)
 
     keys = jax.random.split(key, rows.low.shape[0])
@@ -100,7 +100,7 @@ def matching_distance(
     def of_class(given):
         real, slots = given
         mine = points.take(jnp.maximum(slots, 0))
-        mine = Dataset(mine.x, mine.y, jnp.where(slots == NO_POINT, 0.0, 1.0))
+        mine = unchecked(mine.x, mine.y, jnp.where(slots == NO_POINT, 0.0, 1.0))
         made = mean_loss_gradient(model, theta, mine)
         total = sum(cosine_gaps(one, other) for one, other in zip(real, made, strict=True))
         return jnp.where(slots[0] == NO_POINT, 0.0, total)

@@ -17,28 +17,28 @@ from .._registry import register
 from ..data.dataset import Dataset
 from ..families.base import Family
 from ..families.importance import defensive, log_weights, normalise
-from ..inner import Inner, Laplace
+from ..inner.base import Inner
+from ..inner.laplace import Laplace
+from ..models.base import Model
 from ..objectives import Objective
-from ..outer.base import Optimizer, OuterStep, mean_draw
-from ..outer.natural import NaturalGradient
+from ..outer.base import Draft, Optimizer, mean_draw
 from ..weights import Free
-from .base import Construction
-from .bbpsvi import BBPSVI, CoresetProblem, CoresetState
+from .base import Construction, Plan, start_key
+from .bbpsvi import BBPSVI
+from .coreset_plan import CoresetPlan, CoresetState
+from .defaults import candidates_for, weight_steps_for
 from .likelihood_vectors import centred, correlations, likelihood_table
 from .schedule import decay_factor, fixed_schedule
 
-# Numbers (rows x draws) that the search for the next point may look at: all rows of most data sets.
-CANDIDATE_NUMBERS = 2**24
-# Weight steps an addition, if none are given: natural gradients need few, Adam needs the paper's number.
-NATURAL_STEPS, ADAM_STEPS = 10, 200
 # No row: what a slot that is still empty has for its origin.
 NO_ROW = -1
 
 
 class GreedyState(eqx.Module):
-    """A coreset with `count` of its slots in use."""
+    """A coreset with `count` of its slots in use, and the row of the data that each of them holds."""
 
     coreset: CoresetState
+    rows: Array
     count: Array
 
 
@@ -52,8 +52,8 @@ class GreedyBBSparseVI(Construction):
     row was chosen at each step, `history["correlation"]` how well it fitted and `history["points"]` how many
     points there were then.
 
-    >>> GreedyBBSparseVI(20).default_steps
-    20
+    >>> GreedyBBSparseVI(20, weight_steps=5).weight_steps
+    5
     """
 
     size: int
@@ -65,7 +65,6 @@ class GreedyBBSparseVI(Construction):
     num_candidates: int | None
     batch_size: int | None
     corrects: ClassVar[bool] = True
-    records: ClassVar[dict[str, type]] = {"row": int, "correlation": float, "points": int}
 
     def __init__(
         self,
@@ -103,143 +102,156 @@ class GreedyBBSparseVI(Construction):
             batch_size=self.batch_size,
         )
 
-    @property
-    def default_steps(self):
-        return self.size
+    def settle(self, model: Model, data: Dataset) -> "GreedyPlan":
+        return self._with_learner(self._weight_learner().settle(model, data))
 
-    def schedule(self, num_steps):
-        # Every step adds a point, so none may be left out; and the last one is worth as much as the first.
-        steps = num_steps or self.default_steps
-        return fixed_schedule(steps)._replace(decay_start=steps, decay_length=0)
-
-    def setup(self, model, data):
-        learner, problem = self._weight_learner().setup(model, data)
-        natural = isinstance(learner.optimizer, NaturalGradient)
-        draws = learner.objective.num_samples or 1
-        return self._settled(
-            learner,
-            self.weight_steps or (NATURAL_STEPS if natural else ADAM_STEPS),
-            min(self.num_candidates or max(1, CANDIDATE_NUMBERS // draws), len(data)),
-        ), problem
-
-    def _settled(self, learner: BBPSVI, weight_steps: int | None, num_candidates: int | None):
-        return GreedyBBSparseVI(
+    def _with_learner(self, learner: CoresetPlan) -> "GreedyPlan":
+        """The plan whose weights are learned by `learner`."""
+        weight_steps = self.weight_steps or weight_steps_for(learner.optimizer)
+        candidates = min(
+            self.num_candidates or candidates_for(learner.num_samples, learner.data), len(learner.data)
+        )
+        settled = GreedyBBSparseVI(
             self.size,
             family=learner.family,
             objective=learner.objective,
             inner=learner.inner,
             optimizer=learner.optimizer,
             weight_steps=weight_steps,
-            num_candidates=num_candidates,
+            num_candidates=candidates,
             batch_size=learner.batch_size,
         )
+        return GreedyPlan(
+            settled, learner.model, learner.data, learner.family, learner, weight_steps, candidates, self
+        )
 
-    def reconsider(self, settled: "GreedyBBSparseVI", info):
-        other = self._weight_learner().reconsider(settled._weight_learner(), info)
-        return None if other is None else self._settled(other, self.weight_steps, self.num_candidates)
 
-    def start(self, problem: CoresetProblem, key, initial=None):
-        state = self._weight_learner().start(problem, key)
-        empty = jnp.zeros(self.size, dtype=problem.data.x.dtype)
-        frozen = {**state.frozen, "active": empty}
-        rows = jnp.full(self.size, NO_ROW)
+class GreedyPlan(Plan):
+    """Additions of rows, each followed by steps of `learner` on the weights.
+
+    `asked` is the construction as the user left it, in case another learner is needed.
+    """
+
+    construction: GreedyBBSparseVI
+    model: Model
+    data: Dataset
+    family: Family
+    learner: CoresetPlan
+    weight_steps: int
+    num_candidates: int
+    asked: GreedyBBSparseVI
+    records: ClassVar[dict[str, type]] = {"row": int, "correlation": float, "points": int}
+
+    @property
+    def default_steps(self):
+        return self.learner.size
+
+    def schedule(self, num_steps):
+        # Every step adds a point, so none may be left out; and the last one is worth as much as the first.
+        steps = num_steps or self.default_steps
+        return fixed_schedule(steps)._replace(decay_start=steps, decay_length=0)
+
+    def reconsider(self, states, keys):
+        # Judged by as many random rows as there will be points: an empty coreset's posterior is the prior.
+        others = self.learner.reconsider([self.learner.start(start_key(key)) for key in keys], keys)
+        return None if others is None else self.asked._with_learner(others)
+
+    def start(self, key, initial=None):
+        state = self.learner.start(key)
+        empty = jnp.zeros(self.learner.size, dtype=self.data.x.dtype)
         learned = {"weights": empty}
-        state = CoresetState(
+        coreset = CoresetState(
             learned=learned,
-            frozen=frozen,
+            frozen={**state.frozen, "active": empty},
             psi=state.psi,
-            optimizer=self._optimizer_state(problem, learned, state.psi),
-            indices=rows,
+            optimizer=self.learner.optimizer.init(learned, self.family, state.psi),
+            indices=None,
             surrogate=state.surrogate,
         )
-        return GreedyState(state, jnp.asarray(0))
+        return GreedyState(coreset, jnp.full(self.learner.size, NO_ROW), jnp.asarray(0))
 
-    def _optimizer_state(self, problem, learned, psi):
-        assert self.optimizer is not None
-        return self.optimizer.init(learned, problem.family, psi)
-
-    def step(self, problem: CoresetProblem, state: GreedyState, index, scale, key):
-        assert self.inner is not None and self.weight_steps is not None
-        num_steps = self.weight_steps
+    def step(self, state: GreedyState, index, scale, key):
         choice_key, candidate_key, weights_key = jax.random.split(key, 3)
-        learner, first = self._weight_learner(), index * num_steps
-        outer = learner._outer_step(
-            problem, state.coreset, first, self.inner, jax.random.split(choice_key, 3)
-        )
-        psi, _ = outer.solve(state.coreset.learned, state.coreset.psi)
-        candidates = problem.data.batch(candidate_key, self.num_candidates or 1)
-        if candidates.indices is None:  # all of the data, which do not come from elsewhere
-            candidates = candidates.take(jnp.arange(len(candidates)))
-        scores, memory = self._scores(problem, state, outer, psi, candidates)
+        first = index * self.weight_steps
+        candidates = self.data.batch(candidate_key, self.num_candidates)
+        # All of the data do not come from elsewhere: their numbers are their places.
+        rows = jnp.arange(len(candidates)) if candidates.indices is None else candidates.indices
+        scores, psi, surrogate = self._scores(state, first, candidates, rows, choice_key)
         best = jnp.argmax(scores)
-        coreset, count = self._add(problem, state, psi, memory, candidates, best)
+        added = self._add(state, psi, surrogate, candidates, rows, best)
 
         def weight_step(carry, step):
-            part = decay_factor(step, 0.6 * num_steps, 0.4 * num_steps)
+            part = decay_factor(step, 0.6 * self.weight_steps, 0.4 * self.weight_steps)
             step_key = jax.random.fold_in(weights_key, step)
-            return learner.step(problem, carry, first + step, scale * part, step_key)
+            return self.learner.step(carry, first + step, scale * part, step_key)
 
-        coreset, infos = jax.lax.scan(weight_step, coreset, jnp.arange(num_steps))
+        coreset, infos = jax.lax.scan(weight_step, added.coreset, jnp.arange(self.weight_steps))
         info = jax.tree.map(lambda values: values[-1], infos)
-        assert state.coreset.indices is not None and candidates.indices is not None
-        rows = jnp.concatenate([state.coreset.indices, candidates.indices])
-        more = {"row": rows[best], "correlation": jnp.asarray(scores[best], float), "points": count}
-        return GreedyState(coreset, count), info._replace(more=more)
+        chosen = jnp.concatenate([state.rows, rows])[best]
+        more = {"row": chosen, "correlation": jnp.asarray(scores[best], float), "points": added.count}
+        return GreedyState(coreset, added.rows, added.count), info._replace(more=more)
 
-    def _scores(self, problem, state, outer: OuterStep, psi, candidates) -> tuple[Array, Any]:
-        """Correlation with the residual of all slots, then of all candidates; -inf for what cannot be had."""
-        model, learned, frozen = problem.model, state.coreset.learned, state.coreset.frozen
-        thetas, proposal = outer.draw(learned, psi)
-        reference = mean_draw(thetas)
-        term = outer.data(thetas, reference)
-        core = outer.core(learned, thetas, reference)
+    def _scores(self, state: GreedyState, index, candidates: Dataset, rows, key):
+        """Correlation with the residual of all slots, then of all candidates; -inf for what cannot be had.
+
+        Also psi* of the coreset so far, and what the data's answer remembers.
+        """
+        coreset, keys = state.coreset, jax.random.split(key, 3)
+        learned, target = coreset.learned, self.learner.target(coreset, keys)
+        psi, inner = target.solve(learned, coreset.psi)
+        thetas, proposal = target.draw(learned, psi)
+        draft = Draft(thetas, mean_draw(thetas), proposal, psi, inner)
+        answer, surrogate = self.learner.answer(coreset, index, draft, keys)
+        core = target.core(learned, thetas, draft.reference)
         # No draw is ignored, however far importance weights have collapsed, or there were nothing to compare.
-        weights = defensive(normalise(log_weights(core, outer.prior(thetas), proposal)))
-        residual = centred((term.rises - core)[None], weights)[0]
+        weights = defensive(normalise(log_weights(core, target.prior(thetas), proposal)))
+        residual = centred((answer.rises - core)[None], weights)[0]
 
         def scores_of(rows: Dataset) -> Float[Array, " n"]:
-            return correlations(centred(likelihood_table(model, thetas, rows), weights), residual, weights)
+            table = centred(likelihood_table(self.model, thetas, rows), weights)
+            return correlations(table, residual, weights)
 
-        slots = jnp.abs(scores_of(problem.frame.build({**frozen, **learned})))
-        slots = jnp.where(frozen["active"] > 0, slots, -jnp.inf)
-        known = jnp.any(candidates.indices[:, None] == state.coreset.indices[None, :], axis=1)
-        free = (state.count < self.size) & ~known & (candidates.weights > 0)
+        slots = jnp.abs(scores_of(target.coreset(learned)))
+        slots = jnp.where(coreset.frozen["active"] > 0, slots, -jnp.inf)
+        known = jnp.any(rows[:, None] == state.rows[None, :], axis=1)
+        free = (state.count < self.learner.size) & ~known & (candidates.weights > 0)
         new = jnp.where(free, scores_of(candidates), -jnp.inf)
-        return jnp.concatenate([slots, new]), term.memory
+        return jnp.concatenate([slots, new]), psi, surrogate
 
-    def _add(self, problem, state, psi, memory, candidates, best) -> tuple[CoresetState, Array]:
+    def _add(self, state: GreedyState, psi, surrogate, candidates: Dataset, rows, best) -> GreedyState:
         """The coreset with the chosen candidate in its next slot, or as it is if a slot was chosen again."""
-        frame, frozen, old = problem.frame, state.coreset.frozen, state.coreset
-        is_new = best >= self.size
-        place = jnp.where(is_new, state.count, self.size)  # out of range: nothing is written
-        row = jnp.maximum(best - self.size, 0)
+        old, size, units = state.coreset, self.learner.size, self.learner.parametrisation
+        is_new = best >= size
+        place = jnp.where(is_new, state.count, size)  # out of range: nothing is written
+        row = jnp.maximum(best - size, 0)
 
         def write(leaf, value):
             return leaf.at[place].set(jnp.asarray(value, leaf.dtype), mode="drop")
 
         frozen = {
-            **frozen,
-            "x": write(frozen["x"], (candidates.x[row] - frame.mean) / frame.scale),
-            "active": write(frozen["active"], 1.0),
+            **old.frozen,
+            "x": write(old.frozen["x"], (candidates.x[row] - units.mean) / units.scale),
+            "active": write(old.frozen["active"], 1.0),
         }
-        if "y" in frozen:
-            frozen["y"] = write(frozen["y"], candidates.y[row])
+        if candidates.y is not None:
+            frozen["y"] = write(old.frozen["y"], candidates.y[row])
         learned = {"weights": write(old.learned["weights"], 0.0)}
         coreset = CoresetState(
             learned=learned,
             frozen=frozen,
             psi=psi,
-            optimizer=self._optimizer_state(problem, learned, psi),
-            indices=write(old.indices, candidates.indices[row]),
-            surrogate=memory,
+            optimizer=self.learner.optimizer.init(learned, self.family, psi),
+            indices=None,
+            surrogate=surrogate,
         )
-        return coreset, state.count + is_new
+        return GreedyState(coreset, write(state.rows, rows[row]), state.count + is_new)
 
-    def extract(self, problem: CoresetProblem, state):
-        coreset, psi = self._weight_learner().extract(problem, state.coreset)
+    def extract(self, state: GreedyState):
+        leaves = {**state.coreset.frozen, **state.coreset.learned}
+        coreset = self.learner.parametrisation.build(leaves, state.rows)
         # Empty slots are left behind; before the first addition, one of them stands for nothing.
         used = jnp.arange(max(1, int(state.count)))
-        return jax.tree.map(lambda leaf: leaf[used], coreset), psi
+        return jax.tree.map(lambda leaf: leaf[used], coreset), state.coreset.psi
 
 
 def SparseVI(size: int, *, inner: Inner | None = None, **options: Any) -> GreedyBBSparseVI:

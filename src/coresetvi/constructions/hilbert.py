@@ -5,7 +5,7 @@ which weights, is decided once, by geometry alone; the methods differ in nothing
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -16,105 +16,110 @@ from .._checks import positive, whole_number
 from .._registry import register
 from ..data.dataset import Dataset
 from ..families.base import Family
-from ..families.gaussian import FullRank, MeanField
 from ..families.initial import start_family
 from ..inner.mode import fit_laplace
 from ..models.base import Model
 from . import sparse_approximation as hilbert
-from .base import Problem
-from .defaults import SMALL_MODEL
+from .base import Plan
+from .defaults import laplace_family, projections_for
 from .likelihood_vectors import likelihood_vectors
 from .plain import PlainVI
 from .starts import check_size
 
-# Numbers (rows x draws) in the table of vectors: 256 MB.
-MOST_NUMBERS = 2**26
-
 
 class HilbertCoreset(PlainVI):
-    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them.
+    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them."""
 
-    Subclasses have the fields `size` and `num_projections` besides those of `PlainVI`.
-    """
-
+    size: int
+    family: Family | None
+    learning_rate: float | None
+    num_samples: int | None
+    num_projections: int
     algorithm: eqx.AbstractClassVar[Callable]
 
-    def choose(self: Any, problem, key):
-        check_size(self.size, problem.data)
-        return choose_rows(type(self).algorithm, problem, self.size, self.num_projections, key)
+    def __init__(
+        self,
+        size: int,
+        family: Family | None = None,
+        learning_rate: float | None = 0.05,
+        num_samples: int | None = None,
+        num_projections: int = 500,
+    ):
+        self.size, self.family, self.learning_rate = size, family, learning_rate
+        self.num_samples, self.num_projections = num_samples, num_projections
 
-    def __check_init__(self: Any):
+    def choose(self, plan, key):
+        check_size(self.size, plan.data)
+        return choose_rows(type(self).algorithm, plan, self.size, self.num_projections, key)
+
+    def __check_init__(self):
         whole_number("size", self.size)
         positive(self, "num_projections")
 
 
 @register
 class GIGA(HilbertCoreset):
-    """Greedy iterative geodesic ascent (Campbell & Broderick 2018): one row a step, along great circles."""
+    """Greedy iterative geodesic ascent (Campbell & Broderick 2018): one row a step, along great circles.
 
-    size: int
-    family: Family | None = None
-    learning_rate: float = 0.05
-    num_samples: int | None = None
-    num_projections: int = 500
+    >>> GIGA(20).num_projections
+    500
+    """
+
     algorithm: ClassVar[Callable] = staticmethod(hilbert.giga)
 
 
 @register
 class FrankWolfe(HilbertCoreset):
-    """Frank-Wolfe steps on the polytope of weights (Campbell & Broderick 2019): one row a step."""
+    """Frank-Wolfe steps on the polytope of weights (Campbell & Broderick 2019): one row a step.
 
-    size: int
-    family: Family | None = None
-    learning_rate: float = 0.05
-    num_samples: int | None = None
-    num_projections: int = 500
+    >>> FrankWolfe(20).num_projections
+    500
+    """
+
     algorithm: ClassVar[Callable] = staticmethod(hilbert.frank_wolfe)
 
 
 @register
 class ImportanceSampling(HilbertCoreset):
-    """Independent draws with chances in proportion to the length of a row's vector; unbiased."""
+    """Independent draws with chances in proportion to the length of a row's vector; unbiased.
 
-    size: int
-    family: Family | None = None
-    learning_rate: float = 0.05
-    num_samples: int | None = None
-    num_projections: int = 500
+    >>> ImportanceSampling(20).num_projections
+    500
+    """
+
     algorithm: ClassVar[Callable] = staticmethod(hilbert.importance_sampling)
 
 
 @register
 class HardThresholding(HilbertCoreset):
-    """Iterative hard thresholding (Zhang et al., 2021): the largest of all rows' weights, refined."""
+    """Iterative hard thresholding (Zhang et al., 2021): the largest of all rows' weights, refined.
 
-    size: int
-    family: Family | None = None
-    learning_rate: float = 0.05
-    num_samples: int | None = None
-    num_projections: int = 500
+    >>> HardThresholding(20).num_projections
+    500
+    """
+
     algorithm: ClassVar[Callable] = staticmethod(hilbert.hard_thresholding)
 
 
 def choose_rows(
-    algorithm: Callable, problem: Problem, size: int, num_projections: int, key: PRNGKeyArray
+    algorithm: Callable, plan: Plan, size: int, num_projections: int, key: PRNGKeyArray
 ) -> Dataset:
     """The rows that `algorithm` picks, with its weights; rows it has no use for are left out."""
     draw_key, pick_key = jax.random.split(key)
-    num_projections = max(2, min(num_projections, MOST_NUMBERS // len(problem.data)))
-    thetas = first_guess(problem.model, problem.data, num_projections, draw_key)
-    vectors = eqx.filter_jit(likelihood_vectors)(problem.model, thetas, problem.data)
-    rows, weights = algorithm(vectors, problem.data.weights, size, pick_key)
+    number = projections_for(num_projections, plan.data)
+    thetas = first_guess(plan.model, plan.data, number, draw_key)
+    vectors = eqx.filter_jit(likelihood_vectors)(plan.model, thetas, plan.data)
+    rows, weights = algorithm(vectors, plan.data.weights, size, pick_key)
     used = jnp.flatnonzero(weights > 0)
     # If no log-likelihood varies there is nothing to approximate, and any one row of no weight will do.
     used = used if used.size else jnp.zeros(1, dtype=int)
-    chosen = problem.data.take(rows[used])
+    chosen = plan.data.take(rows[used])
     return eqx.tree_at(lambda data: data.weights, chosen, weights[used])
 
 
 def first_guess(model: Model, data: Dataset, num_samples: int, key: PRNGKeyArray) -> jax.Array:
     """Draws from Laplace's approximation on all the data: the measure in which vectors are compared."""
-    family = FullRank() if model.dim <= SMALL_MODEL else MeanField()
+    family = laplace_family(model)
     psi = start_family(family, model, data, key)
     psi, _ = fit_laplace(family, model, data, psi, key)
     return family.draw(psi, key, num_samples, model.dim)[0]

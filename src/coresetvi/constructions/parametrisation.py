@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, unchecked
 from ..inner.base import Leaves
 from ..models.likelihoods import HARD_LOGIT
 from ..weights import WeightMap
@@ -22,7 +22,7 @@ from ..weights import WeightMap
 LEARNABLE = ("x", "y", "weights", "total")
 
 
-class Frame(eqx.Module):
+class Parametrisation(eqx.Module):
     """Units of the raw leaves: what turns them into a weighted data set."""
 
     weight_map: WeightMap
@@ -47,7 +47,7 @@ class Frame(eqx.Module):
         weights = self.weight_map(leaves["weights"], self.total) * jnp.exp(leaves["total"])
         if "active" in leaves:
             weights = weights * leaves["active"]
-        return Dataset(
+        return unchecked(
             self.mean + self.scale * leaves["x"],
             y,
             weights,
@@ -64,7 +64,9 @@ class Frame(eqx.Module):
         }
 
 
-def make_frame(data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_classes: int | None) -> Frame:
+def parametrise(
+    data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_classes: int | None
+) -> Parametrisation:
     """Units from the data: column means and scales, total weight."""
     mean, scale = data.scale()
     y_mean, y_scale = jnp.zeros(()), jnp.ones(())
@@ -75,7 +77,7 @@ def make_frame(data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_
         spread = np.sqrt(np.average((labels - center) ** 2, axis=0, weights=weights))
         y_mean = jnp.asarray(center, dtype=data.x.dtype)
         y_scale = jnp.asarray(np.where(spread > 0, spread, 1.0), dtype=data.x.dtype)
-    return Frame(
+    return Parametrisation(
         weight_map=weight_map,
         num_classes=num_classes,
         soft_labels=learns_labels and num_classes is not None,
@@ -90,28 +92,30 @@ def make_frame(data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_
     )
 
 
-def given_leaves(frame: Frame, coreset: Dataset) -> tuple[Leaves, Array | None]:
+def given_leaves(parametrisation: Parametrisation, coreset: Dataset) -> tuple[Leaves, Array | None]:
     """Raw leaves of a given coreset, and the rows it came from if it knows them."""
-    x = (np.asarray(coreset.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
+    x = (np.asarray(coreset.x) - np.asarray(parametrisation.mean)) / np.asarray(parametrisation.scale)
     # Maps that fix the total weight leave what the given one has above it to alpha.
-    weights = frame.weight_map(frame.weight_map.init(coreset.weights, frame.total), frame.total)
+    weights = parametrisation.weight_map(
+        parametrisation.weight_map.init(coreset.weights, parametrisation.total), parametrisation.total
+    )
     total = float(jnp.log(jnp.sum(coreset.weights) / jnp.sum(weights)))
-    return raw_leaves(frame, x, coreset.y, coreset.weights, total), coreset.indices
+    return raw_leaves(parametrisation, x, coreset.y, coreset.weights, total), coreset.indices
 
 
-def raw_leaves(frame: Frame, x: Any, y: Any, weights: Array, total: float) -> Leaves:
+def raw_leaves(parametrisation: Parametrisation, x: Any, y: Any, weights: Array, total: float) -> Leaves:
     """Raw leaves of points at `x` in standardised units, with these labels and weights."""
     # On the host as far as it goes: every operation on device arrays would be compiled for this one use.
-    x = jnp.asarray(x, dtype=frame.mean.dtype)
+    x = jnp.asarray(x, dtype=parametrisation.mean.dtype)
     leaves: Leaves = {"x": x, "total": jnp.asarray(total, dtype=x.dtype)}
-    leaves["weights"] = frame.weight_map.init(weights, frame.total)
+    leaves["weights"] = parametrisation.weight_map.init(weights, parametrisation.total)
     if y is not None:
-        if frame.soft_labels and y.ndim == 2:
+        if parametrisation.soft_labels and y.ndim == 2:
             leaves["y"] = jnp.log(jnp.maximum(y, jnp.exp(-2.0 * HARD_LOGIT)))
-        elif frame.soft_labels:
-            leaves["y"] = HARD_LOGIT * jax.nn.one_hot(y, frame.num_classes or 0, dtype=x.dtype)
-        elif frame.learned_values:
-            leaves["y"] = (y - frame.y_mean) / frame.y_scale
+        elif parametrisation.soft_labels:
+            leaves["y"] = HARD_LOGIT * jax.nn.one_hot(y, parametrisation.num_classes or 0, dtype=x.dtype)
+        elif parametrisation.learned_values:
+            leaves["y"] = (y - parametrisation.y_mean) / parametrisation.y_scale
         else:
             leaves["y"] = y
     return leaves

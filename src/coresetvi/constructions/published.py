@@ -4,11 +4,13 @@ from typing import Any
 
 from ..errors import InputError
 from ..families.gaussian import Point
-from ..inner import Inner, Laplace
+from ..inner.base import Inner
+from ..inner.laplace import Laplace
 from ..objectives import UniformElbo
 from ..weights import Fixed
-from .bbpsvi import BBPSVI, names_of
+from .bbpsvi import BBPSVI
 from .defaults import HEAVY_INNER
+from .starts import names_of
 
 REAL_POINTS = frozenset({"weights", "total"})
 

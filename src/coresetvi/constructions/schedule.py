@@ -72,9 +72,9 @@ def decide(schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
 def within(schedule: Schedule, steps: int, seconds: float, limit: float) -> Schedule:
     """The schedule with its end brought forward so that, at the pace so far, it stays within `limit` seconds.
 
-    One that is slowing down already goes on as it is.
+    One that is slowing down already goes on as it is; an infinite limit changes nothing.
     """
-    if steps >= schedule.decay_start:
+    if steps >= schedule.decay_start or math.isinf(limit):
         return schedule
     total = max(steps + 1, int(steps * limit / seconds))
     if total >= schedule.end:

@@ -1,21 +1,48 @@
 """Where a coreset starts: rows of the data, rows near cluster centres, or noise."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
+from .._checks import short
 from .._keys import host_generator
 from ..data.clusters import spread_rows
 from ..data.dataset import Dataset
 from ..errors import InputError
 from ..inner.base import Leaves
-from .parametrisation import Frame, raw_leaves
+from ..models.base import Model
+from ..weights import WeightMap
+from .parametrisation import LEARNABLE, Parametrisation, given_leaves, raw_leaves
 
 STARTS = ("subset", "spread", "noise")
 
 
+def starting_leaves(
+    parametrisation: Parametrisation,
+    model: Model,
+    data: Dataset,
+    size: int,
+    init: str,
+    learn: frozenset[str],
+    key: PRNGKeyArray,
+    initial: Dataset | None,
+) -> tuple[Leaves, Leaves, Array | None]:
+    """Leaves that move, leaves that stay, and the rows they came from: chosen by `init`, or as given."""
+    if initial is None:
+        leaves, indices = start_leaves(parametrisation, data, size, init, key)
+    else:
+        check_initial(initial, model, data, size)
+        leaves, indices = given_leaves(parametrisation, initial)
+    learned = {name: leaf for name, leaf in leaves.items() if name in learn}
+    frozen = {name: leaf for name, leaf in leaves.items() if name not in learn}
+    return learned, frozen, indices
+
+
 def start_leaves(
-    frame: Frame, data: Dataset, size: int, start: str, key: PRNGKeyArray
+    parametrisation: Parametrisation, data: Dataset, size: int, start: str, key: PRNGKeyArray
 ) -> tuple[Leaves, Array | None]:
     """Raw leaves of the starting coreset, and the rows they came from (None for noise)."""
     if start not in STARTS:
@@ -23,34 +50,38 @@ def start_leaves(
     generator = host_generator(key)
     if start == "noise":
         x = generator.standard_normal((size, *data.x.shape[1:]))
-        y = even_labels(data, size, frame.num_classes)
-        return raw_leaves(frame, x, y, start_weights(data, y, frame.num_classes, size), 0.0), None
-    rows = stratified_rows(data, size, frame, generator)
+        y = even_labels(data, size, parametrisation.num_classes)
+        return raw_leaves(
+            parametrisation, x, y, start_weights(data, y, parametrisation.num_classes, size), 0.0
+        ), None
+    rows = stratified_rows(data, size, parametrisation, generator)
     # No start but a given one has a total of its own: unit weights are to stay unit weights.
     if start == "spread":
         chosen = spread_rows(data, rows)
         weights = chosen.weights
     else:
         chosen = data.take(rows)
-        weights = start_weights(data, chosen.y, frame.num_classes, size)
-    x = (np.asarray(chosen.x) - np.asarray(frame.mean)) / np.asarray(frame.scale)
-    return raw_leaves(frame, x, chosen.y, weights, 0.0), chosen.indices
+        weights = start_weights(data, chosen.y, parametrisation.num_classes, size)
+    x = (np.asarray(chosen.x) - np.asarray(parametrisation.mean)) / np.asarray(parametrisation.scale)
+    return raw_leaves(parametrisation, x, chosen.y, weights, 0.0), chosen.indices
 
 
-def stratified_rows(data: Dataset, size: int, frame: Frame, generator: np.random.Generator) -> np.ndarray:
+def stratified_rows(
+    data: Dataset, size: int, parametrisation: Parametrisation, generator: np.random.Generator
+) -> np.ndarray:
     """Random rows without replacement, every class represented.
 
     Classes get equal numbers when the weights can make up for it, else numbers in proportion to their weight.
     """
     check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
-    if frame.num_classes is None or data.y is None:
+    if parametrisation.num_classes is None or data.y is None:
         return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
     labels = np.asarray(data.y)
-    classes = [c for c in range(frame.num_classes) if np.any(weights[labels == c] > 0)]
+    classes = [c for c in range(parametrisation.num_classes) if np.any(weights[labels == c] > 0)]
     mass = np.array([weights[labels == c].sum() for c in classes])
     counts = np.array([np.count_nonzero(weights[labels == c]) for c in classes])
-    share = np.full(len(classes), 1.0) if frame.weight_map.learnable else mass
+    share = np.full(len(classes), 1.0) if parametrisation.weight_map.learnable else mass
     rows = []
     for label, number in zip(classes, allocate(size, share, counts), strict=True):
         members = np.flatnonzero((labels == label) & (weights > 0))
@@ -107,3 +138,45 @@ def start_weights(data: Dataset, y: Array | None, num_classes: int | None, size:
         count = np.bincount(np.asarray(y), minlength=num_classes)
         weights = (mass / np.maximum(count, 1))[np.asarray(y)]
     return jnp.asarray(weights * (data_weights.sum() / weights.sum()), dtype=data.x.dtype)
+
+
+def check_initial(initial: Dataset, model: Model, data: Dataset, size: int) -> None:
+    """Points to start from must be as many as the coreset has, and of the data's kind."""
+    num_classes = model.num_classes
+    if len(initial) != size:
+        raise InputError(f"initial has {len(initial)} points, but size is {size}; make them equal.")
+    if initial.x.shape[1:] != data.x.shape[1:]:
+        raise InputError(
+            f"initial has points of shape {initial.x.shape[1:]}, but the data's rows have {data.x.shape[1:]}."
+        )
+    if initial.columns and data.columns and initial.columns != data.columns:
+        raise InputError(f"initial has the columns {initial.columns}, but the data have {data.columns}.")
+    if (initial.y is None) != (data.y is None):
+        raise InputError("Only one of initial and the data has labels; give both or neither.")
+    if initial.y is not None and initial.y.ndim == 2 and num_classes is not None:
+        if initial.y.shape[1] != num_classes:
+            raise InputError(
+                f"initial has labels over {initial.y.shape[1]} classes, but the model has {num_classes}."
+            )
+    else:
+        model.check(initial, fitting=False)
+
+
+def check_leaves(learn: frozenset[str], weights: WeightMap, init: str) -> None:
+    """What is to be learned must exist and be free to move, and the start must have a name."""
+    if init not in STARTS:
+        raise InputError(f"init must be one of {', '.join(STARTS)}, not {init!r}.")
+    if unknown := sorted(learn - set(LEARNABLE)):
+        raise InputError(f"learn has the unknown name {unknown[0]!r}; choose from {', '.join(LEARNABLE)}.")
+    if "weights" in learn and not weights.learnable:
+        raise InputError(
+            f"{type(weights).__name__} weights cannot be learned; "
+            'leave "weights" out of learn or use Simplex() or Free().'
+        )
+
+
+def names_of(learn: Any) -> frozenset[str]:
+    """`learn` as a set of names; a single word would fall apart into letters."""
+    if isinstance(learn, str) or not isinstance(learn, Iterable):
+        raise InputError(f"learn must be a set of names such as {{'x', 'weights'}}, not {short(learn)}.")
+    return frozenset(learn)

@@ -24,6 +24,8 @@ Psi = Any  # a pytree of arrays, opaque outside its family
 LOG_TWO_PI = math.log(2.0 * math.pi)
 # Curvature, relative to the largest, below which float32 cannot tell a direction from a flat one.
 LEAST_CURVATURE = 1e-6
+# Beyond this many parameters an exact diagonal of a Hessian, one product per parameter, is no longer cheap.
+EXACT_CURVATURE_DIM = 512
 
 
 def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s d"]:

@@ -8,10 +8,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..data.dataset import Dataset
 from ..models.base import Model, soft_log_likelihood
 from ..models.sums import weighted_log_likelihood
-from .base import Family, Psi
+from .base import EXACT_CURVATURE_DIM, Family, Psi
 
-# Beyond this many parameters an exact diagonal of the Hessian (one product a parameter) is no longer cheap.
-EXACT_CURVATURE_DIM = 512
 # Random combinations of rows from which the curvature of a larger model is estimated.
 PROBES = 8
 # Starting narrower than the prior keeps the first draws of a network near its mean, where it still works.

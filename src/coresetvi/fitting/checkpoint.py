@@ -17,6 +17,7 @@ from ..constructions.schedule import Schedule
 from ..errors import InputError
 from . import artefact
 from .history import History
+from .steps import Position, Run
 
 # Seconds between two writes: often enough to lose little, seldom enough to cost nothing.
 INTERVAL = 10.0
@@ -38,14 +39,14 @@ class Checkpoint:
             return
         if self._path.exists() and not resume:
             raise InputError(
-                f"{self._path} exists already; pass resume=True (--resume) to continue from it, "
+                f"{self._path} exists already; pass resume=True to continue from it, "
                 "or choose another directory."
             )
         if not resume:
             artefact.check_target(self._path)
         self._fingerprint = fingerprint(construction, model, data, keys, num_steps)
 
-    def restore(self, run, schedule: Schedule) -> tuple[History, Schedule, Schedule, dict[str, float]]:
+    def restore(self, run: Run, schedule: Schedule) -> tuple[History, Schedule, Schedule, dict[str, float]]:
         """History, schedule, the one without a time limit, and seconds; puts the saved states into `run`."""
         if self._path is None or not self._resume or not self._path.exists():
             return History(), schedule, schedule, {"compile": 0.0, "run": 0.0}
@@ -55,23 +56,25 @@ class Checkpoint:
                 f"{self._path} belongs to a fit with other data, model, settings or key; "
                 "repeat the call it was made with, or choose another directory."
             )
-        leaves, structure = jax.tree.flatten((run.state, run.alive))
+        leaves, structure = jax.tree.flatten((run.position.state, run.position.alive))
         leaves = [jax.numpy.asarray(arrays[f"state.{i}"]) for i in range(len(leaves))]
         state, alive = jax.tree.unflatten(structure, leaves)
         past = {name[8:]: values for name, values in arrays.items() if name.startswith("history.")}
         history = History.restore(past)
-        run.replace(state, alive, len(history))
+        run.position = Position(state, alive, len(history))
         schedule = document["schedule"]
         planned = document.get("planned", schedule)  # older checkpoints have none
         return history, Schedule(*schedule), Schedule(*planned), document["seconds"]
 
-    def keep(self, run, history: History, schedules: tuple[Schedule, Schedule], seconds, now=False) -> None:
+    def keep(
+        self, run: Run, history: History, schedules: tuple[Schedule, Schedule], seconds, now=False
+    ) -> None:
         """Write the state if it is time; `schedules` are those that `restore` returns."""
         if self._path is None or len(history) == 0:
             return
         if not now and time.monotonic() - self._written < INTERVAL:
             return
-        leaves = jax.tree.leaves((run.state, run.alive))
+        leaves = jax.tree.leaves((run.position.state, run.position.alive))
         arrays: dict[str, Any] = {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {f"history.{name}": values for name, values in history.arrays().items()}
         document = {

@@ -1,36 +1,38 @@
-"""The one loop: jitted chunks of steps; progress, history, checkpoints and decisions between them.
+"""`fit`: the one loop. Compiled chunks of steps; progress, history, checkpoints and decisions between them.
 
 It knows constructions only by their contract (`constructions/base.py`) and is not edited to add a method.
-The random stream of step i is `fold_in(key, i)`: neither chunking nor resuming changes it.
 """
 
+import math
+import os
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import overload
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .._checks import instance, short, whole_number
-from .._info import Info
 from .._keys import one_key
 from ..constructions.base import Construction
-from ..constructions.schedule import Schedule, decay_factor, decide, within
+from ..constructions.schedule import decide, within
 from ..data.dataset import Dataset
 from ..errors import InputError, NonFiniteError
 from ..models.base import Model
+from . import steps
 from .checkpoint import Checkpoint
 from .compilation import make_room
 from .history import History
+from .outcome import Ending
 from .progress import Progress
-from .result import Fit
+from .result import Fit, collect
 
-CHUNK = 20
+FilePath = str | os.PathLike[str]
+Seconds = dict[str, float]
 
 
+@overload
 def fit(
     construction: Construction,
     model: Model,
@@ -39,14 +41,47 @@ def fit(
     key: int | PRNGKeyArray,
     initial: Dataset | None = None,
     num_steps: int | None = None,
-    num_trials: int | None = None,
-    time_limit: float | int | None = None,
-    checkpoint: Any = None,
+    num_trials: None = None,
+    time_limit: float | None = None,
+    checkpoint: FilePath | None = None,
     resume: bool = False,
     progress: bool | None = None,
-    watch: Callable[[int, Callable[[], Any]], None] | None = None,
+    watch: Callable[[int, Callable[[], Fit]], None] | None = None,
     throw: bool = False,
-) -> Any:
+) -> Fit: ...
+@overload
+def fit(
+    construction: Construction,
+    model: Model,
+    data: Dataset,
+    *,
+    key: int | PRNGKeyArray,
+    initial: Dataset | None = None,
+    num_steps: int | None = None,
+    num_trials: int,
+    time_limit: float | None = None,
+    checkpoint: FilePath | None = None,
+    resume: bool = False,
+    progress: bool | None = None,
+    watch: Callable[[int, Callable[[], list[Fit]]], None] | None = None,
+    throw: bool = False,
+) -> list[Fit]: ...
+def fit(
+    construction,
+    model,
+    data,
+    *,
+    key,
+    initial=None,
+    num_steps=None,
+    num_trials=None,
+    time_limit=None,
+    checkpoint=None,
+    resume=False,
+    progress=None,
+    watch=None,
+    throw=False,
+):
     """Fit `construction` for `model` on `data`; returns a `Fit`, or a list of them with `num_trials`.
 
     `initial` gives the weighted points to start from, such as an earlier coreset; by default the construction
@@ -72,189 +107,70 @@ def fit(
     saved = Checkpoint(checkpoint, resume, construction, model, (data, initial), keys, num_steps)
     with Progress(progress) as bar:
         began = time.perf_counter()
-        run = begin(construction, model, data, keys, initial)
+        run = steps.prepare(construction, model, data, keys, initial)
         compiled = time.perf_counter() - began
-        schedule = run.construction.schedule(num_steps)
-        bounds = (compiled, time_limit)
 
-        def collect(history: History, result: str, seconds: dict[str, float]) -> list[Fit]:
-            return [Fit.collect(run, trial, history, result, seconds) for trial in range(len(keys))]
+        def gather(history: History, ending: Ending, seconds: Seconds) -> list[Fit]:
+            return [collect(run, trial, history, ending, seconds) for trial in range(len(keys))]
 
-        def show(history: History, seconds: dict[str, float]) -> None:
-            def look() -> Any:
-                found = collect(history, "running", dict(seconds))
+        def show(history: History, ending: Ending, seconds: Seconds) -> None:
+            def look():
+                found = gather(history, ending, dict(seconds))
                 return found[0] if num_trials is None else found
 
             if watch is not None:
                 watch(len(history), look)
 
-        history, result, seconds = run_loop(run, schedule, saved, bar, bounds, show)
-    fits = collect(history, result, seconds)
-    if throw and (bad := next((f for f in fits if f.result == "non_finite"), None)):
+        limit = math.inf if time_limit is None else time_limit
+        history, ending, seconds = run_loop(run, saved, bar, num_steps, compiled, limit, show)
+    fits = gather(history, ending, seconds)
+    if throw and (bad := next((one for one in fits if one.result == "non_finite"), None)):
         raise NonFiniteError(bad.explanation)
     return fits[0] if num_trials is None else fits
 
 
-def begin(
-    construction: Construction,
-    model: Model,
-    data: Dataset,
-    keys: Key[Array, " t"],
-    initial: Dataset | None = None,
-) -> "Run":
-    """Everything ready for the first step, compiled, after one trial step if the construction asks for it."""
-    settled, problem = construction.setup(model, data)
-    given = () if initial is None else (initial,)
-    states = [settled.start(problem, jax.random.fold_in(key, 2**31 - 1), *given) for key in keys]
-    run = Run(settled, problem, jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), keys)
-    # One step whose outcome is dropped: it compiles, and shows whether the construction suits the problem.
-    _, info = chunk(run, 0, 1, 1, 1)
-    first = jax.tree.map(lambda values: np.asarray(values)[0], info)
-    instead = construction.reconsider(settled, first)
-    return run if instead is None else begin(instead, model, data, keys, initial)
-
-
-class Run(eqx.Module):
-    """The moving part of a fit: states of all trials, stacked, and which of them are still finite."""
-
-    construction: Construction
-    problem: Any
-    keys: Key[Array, " t"]
-    moving: tuple[Any, Array, int]
-
-    def __init__(self, construction, problem, state, keys):
-        self.construction, self.problem, self.keys = construction, problem, keys
-        self.moving = (state, jnp.ones(len(keys), dtype=bool), 0)
-
-    @property
-    def state(self) -> Any:
-        """The states of all trials."""
-        return self.moving[0]
-
-    @property
-    def alive(self) -> Array:
-        """Which trials are still finite."""
-        return self.moving[1]
-
-    @property
-    def steps(self) -> int:
-        """How many steps the states have behind them."""
-        return self.moving[2]
-
-    def replace(self, state: Any, alive: Array, steps: int) -> None:
-        """Move on, in place and in one assignment: an interrupt sees all of it or nothing."""
-        object.__setattr__(self, "moving", (state, alive, steps))
-
-    def trial(self, index: int) -> Any:
-        """The state of one trial."""
-        return jax.tree.map(lambda leaf: leaf[index], self.state)
-
-
-def each_trial(function):
-    """`function` over the leading axis of all but its last argument; plain, not vmapped, for one trial.
-
-    A batch axis of length one would turn matrix products into batched ones, which are slower.
-    """
-
-    def mapped(state, alive, keys, index):
-        if len(keys) > 1:
-            return jax.vmap(function, (0, 0, 0, None))(state, alive, keys, index)
-        single = jax.tree.map(lambda leaf: leaf[0], (state, alive, keys))
-        return jax.tree.map(lambda leaf: leaf[None], function(*single, index))
-
-    return mapped
-
-
-def chunk(run: Run, *numbers: int):
-    """`run_chunk` with its numbers as arrays, so that no value of theirs is compiled in."""
-    parts = (run.construction, run.problem, run.keys, (run.state, run.alive))
-    return run_chunk(*parts, *(jnp.asarray(number) for number in numbers))
-
-
-@eqx.filter_jit
-def run_chunk(construction, problem, keys, carry, first, end, decay_start, decay_length):
-    """`CHUNK` steps from `first`, those at or past `end` left out; every fit compiles this once."""
-
-    def one_trial(state, alive, key, index):
-        scale = decay_factor(index, decay_start, decay_length)
-        step_key = jax.random.fold_in(key, index)
-        new_state, info = construction.step(problem, state, index, scale, step_key)
-        finite = jnp.isfinite(info.loss)
-        for leaf in jax.tree.leaves(new_state):
-            finite &= jnp.all(jnp.isfinite(leaf))
-        alive = alive & finite
-        # The last good state is kept: what a broken step returned is dropped.
-        state = jax.tree.map(lambda new, old: jnp.where(alive, new, old), new_state, state)
-        info = info._replace(loss=jnp.where(alive, info.loss, jnp.nan))
-        common = jax.tree.map(lambda number: jnp.asarray(number, float), info._replace(more={}))
-        return state, alive, common._replace(more=info.more)
-
-    def step(carry, index):
-        def go(carry):
-            state, alive = carry
-            state, alive, info = each_trial(one_trial)(state, alive, keys, index)
-            return (state, alive), info
-
-        def skip(carry):
-            blank = jnp.full(len(keys), jnp.nan)
-            more = {name: jnp.zeros(len(keys), kind) for name, kind in construction.records.items()}
-            common = {name: blank for name in Info._fields}
-            return carry, Info(**{**common, "more": more})
-
-        return jax.lax.cond(index < end, go, skip, carry)
-
-    return jax.lax.scan(step, carry, first + jnp.arange(CHUNK))
-
-
 def run_loop(
-    run: Run,
-    schedule: Schedule,
+    run: steps.Run,
     saved: Checkpoint,
     bar: Progress,
-    bounds: tuple[float, float | int | None],
-    show: Callable[[History, dict[str, float]], None],
-):
-    """Chunks until the schedule ends, everything dies or the user interrupts; updates `run` in place.
+    num_steps: int | None,
+    compiled: float,
+    time_limit: float,
+    show: Callable[[History, Ending, Seconds], None],
+) -> tuple[History, Ending, Seconds]:
+    """Chunks until the schedule ends, everything dies or the user interrupts; moves `run` on.
 
-    `bounds` are the seconds that compilation took and those that the steps may take.
+    `compiled` are the seconds that compilation took, `time_limit` those that the steps may take.
     """
-    compiled, time_limit = bounds
-    history, schedule, planned, seconds = saved.restore(run, schedule)
+    history, schedule, planned, seconds = saved.restore(run, run.plan.schedule(num_steps))
     seconds["compile"] += compiled
-    result = "finished"
+    interrupted = False
     try:
-        show(history, seconds)
+        show(history, Ending(schedule, planned, running=True), seconds)
         while len(history) < schedule.end:
             tick = time.perf_counter()
             numbers = (len(history), schedule.end, schedule.decay_start, schedule.decay_length)
-            (state, alive), info = chunk(run, *numbers)
+            (state, alive), info = steps.chunk(run, *numbers)
             info = jax.tree.map(np.asarray, info)
             elapsed = time.perf_counter() - tick
-            count = min(CHUNK, schedule.end - len(history))
+            count = min(steps.CHUNK, schedule.end - len(history))
             history.extend(info, count, seconds["run"], elapsed)
-            run.replace(state, alive, run.steps + count)
+            run.position = steps.Position(state, alive, run.position.steps + count)
             seconds["run"] += elapsed
             if not np.any(np.asarray(alive)):
-                result = "non_finite"
                 break
             planned = decide(planned, history["loss"], history["kl"])
             if len(history) <= schedule.decay_start:  # once it slows down, the end stays where it is
-                schedule = planned
-                if time_limit is not None:
-                    schedule = within(planned, len(history), seconds["run"], time_limit)
+                schedule = within(planned, len(history), seconds["run"], time_limit)
             bar.update(len(history), schedule.end, history)
             saved.keep(run, history, (schedule, planned), seconds)
-            show(history, seconds)
-        if result == "finished" and schedule.end < planned.end:
-            result = "time_limit"
-        elif result == "finished" and not schedule.decided:
-            result = "step_limit"
+            show(history, Ending(schedule, planned, running=True), seconds)
     except KeyboardInterrupt:
-        result = "interrupted"
+        interrupted = True
         # Between two lines above, the history may be ahead of the state: the state decides.
-        history.cut(run.steps)
+        history.cut(run.position.steps)
     saved.keep(run, history, (schedule, planned), seconds, now=True)
-    return history, result, seconds
+    return history, Ending(schedule, planned, interrupted), seconds
 
 
 def check_arguments(construction, model, data, initial, num_steps, num_trials, time_limit) -> None:

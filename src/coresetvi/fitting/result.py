@@ -22,21 +22,10 @@ from ..models.prediction import align, means_by_draw, predictive_moments, scores
 from ..models.sums import log_likelihood_rises
 from . import artefact
 from .history import History
+from .outcome import Ending, decide_result, explain
+from .steps import Run
 
 NUM_DRAWS = 1000
-
-EXPLANATIONS = {
-    "finished": "The fit finished.",
-    "running": "The fit is under way; this is the state after {steps} steps.",
-    "interrupted": "The fit was interrupted; this is the state it had reached.",
-    "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
-    "Try a smaller learning rate, more samples or a tighter prior.",
-    "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
-    "pass a larger num_steps (--steps) to go on.",
-    "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
-    "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
-    "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,36 +52,10 @@ class Fit:
     # The fits that led to this one, first first, if a driver such as `prune` made it; they are not saved.
     earlier: tuple["Fit", ...] = ()
 
-    @classmethod
-    def collect(cls, run: Any, trial: int, history: History, result: str, seconds: dict[str, float]) -> "Fit":
-        """One trial's `Fit` from the loop's `Run`."""
-        construction, problem = run.construction, run.problem
-        records = history.trial(trial)
-        if len(history) and not np.isfinite(records["loss"][-1]):
-            result = "non_finite"
-        elif result in ("finished", "step_limit", "time_limit") and not np.any(records["accepted"][-20:]):
-            result = "inner_not_converged"
-        coreset, psi = construction.extract(problem, run.trial(trial))
-        about = {
-            "rows": len(problem.data),
-            "total_weight": float(problem.data.total_weight),
-            "steps": len(history),
-            **artefact.provenance(),
-        }
-        model, family, key = problem.model, problem.family, run.keys[trial]
-        return cls(coreset, model, family, psi, construction, records, result, key, seconds, about)
-
     @property
     def explanation(self) -> str:
         """`result` as a sentence."""
-        losses = self.history.get("loss", np.zeros(0))
-        broken = np.flatnonzero(~np.isfinite(losses))
-        norms = self.history.get("inner_gradient_norm", np.zeros(0))
-        return EXPLANATIONS[self.result].format(
-            step=int(broken[0]) if broken.size else 0,
-            steps=losses.size,
-            norm=norms[-1] if norms.size else np.nan,
-        )
+        return explain(self.result, self.history)
 
     def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
         """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
@@ -206,6 +169,30 @@ class Fit:
     def _rows(self, x: Any) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
         return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
+
+
+def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dict[str, float]) -> Fit:
+    """The `Fit` of one trial of a run."""
+    plan, records = run.plan, history.trial(trial)
+    coreset, psi = plan.extract(run.trial(trial))
+    about = {
+        "rows": len(plan.data),
+        "total_weight": float(plan.data.total_weight),
+        "steps": len(history),
+        **artefact.provenance(),
+    }
+    return Fit(
+        coreset=coreset,
+        model=plan.model,
+        family=plan.family,
+        psi=psi,
+        construction=plan.construction,
+        history=records,
+        result=decide_result(records, ending),
+        key=run.keys[trial],
+        seconds=seconds,
+        about=about,
+    )
 
 
 def load(path: Any, *, model: Model | None = None) -> Fit:

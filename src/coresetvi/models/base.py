@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..data.dataset import Dataset
 from ..errors import InputError
-from .likelihoods import Moments
 
 Theta = Float[Array, " d"]
 
@@ -39,7 +38,7 @@ class Model(eqx.Module):
         """log p(y_n | x_n, theta) for every row."""
 
     @abc.abstractmethod
-    def moments(self, theta: Theta, x: Array) -> Moments:
+    def moments(self, theta: Theta, x: Array) -> tuple[Float[Array, "n ..."], Float[Array, "n ..."]]:
         """Mean and variance of y for every row given theta: (n,), or (n, C) class probabilities."""
 
     @abc.abstractmethod

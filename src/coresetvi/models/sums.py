@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, unchecked
 from .base import Model, soft_log_likelihood
 
 # Numbers in one block of the rows x draws table: a few of these fit in a core's cache.
@@ -72,6 +72,12 @@ def log_likelihood_rises(
     return sum_over_blocks(of_rows, data, rows_at_once(model, data, thetas.shape[0], BLOCK_NUMBERS))
 
 
+def log_joints(model: Model, thetas: Float[Array, "s d"], data: Dataset) -> Float[Array, " s"]:
+    """log p(theta) + sum_n weight_n log p(y_n | x_n, theta) for every draw."""
+    sums = over_draws(model, data, lambda theta: weighted_log_likelihood(model, theta, data), thetas)
+    return sums + jax.vmap(model.log_prior)(thetas)
+
+
 def expand(model: Model, anchor: Float[Array, " d"], data: Dataset) -> Quadratic:
     """The quadratic expansion of `weighted_log_likelihood` around `anchor`, one pass over the rows."""
 
@@ -99,7 +105,7 @@ def sum_over_blocks(of_rows, data: Dataset, block: int):
         start = jnp.minimum(index * block, num_rows - block)
         rows = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, block), data)
         fresh = start + jnp.arange(block) >= index * block
-        rows = Dataset(rows.x, rows.y, rows.weights * fresh)
+        rows = unchecked(rows.x, rows.y, rows.weights * fresh)
         return jax.tree.map(jnp.add, total, of_rows(rows)), None
 
     first = jax.tree.map(lambda leaf: leaf[:block], data)

@@ -1,4 +1,4 @@
-"""Adam on the learned leaves: the paper's optimiser."""
+"""Adam on the learned leaves: the paper's optimiser, with gradients through the inner solution."""
 
 from typing import ClassVar
 
@@ -8,16 +8,21 @@ import optax
 
 from .._checks import positive
 from .._registry import register
-from .base import Optimizer, mean_draw, step_info
+from .base import Draft, Moved, Optimizer, mean_draw, step_info
 
 
 @register
 class Adam(Optimizer):
-    """Adam on the leaves, in standardised units: the paper's optimiser, with gradients through psi*."""
+    """Adam on the leaves, in standardised units: the paper's optimiser, with gradients through psi*.
+
+    >>> Adam(learning_rate=0.01).default_steps
+    2000
+    """
 
     learning_rate: float = 0.03
     uses_inner_gradient: ClassVar[bool] = True
     needs_exact_data: ClassVar[bool] = False
+    needs_slopes: ClassVar[bool] = True
     default_steps: ClassVar[int] = 2000
 
     def __check_init__(self):
@@ -29,27 +34,40 @@ class Adam(Optimizer):
     def init(self, learned, family, psi):
         return self._transform().init((learned, family.zero(psi)))
 
-    def step(self, outer, learned, psi, opt_state, scale):
-        def loss_of(moving):
+    def ask(self, target, learned, psi):
+        def sample(moving):
             leaves, tangent = moving
-            solution, inner = outer.solve(leaves, outer.family.move(psi, tangent))
-            thetas, proposal = outer.draw(leaves, solution)
-            reference = mean_draw(thetas)
-            term = outer.data(thetas, reference)
-            vectors = (term.rises, outer.core(leaves, thetas, reference), outer.prior(thetas), proposal)
-            return outer.objective.loss(*vectors), (vectors, term, solution, inner)
+            solution, inner = target.solve(leaves, target.family.move(psi, tangent))
+            return target.draw(leaves, solution), (solution, inner)
 
-        moving = (learned, outer.family.zero(psi))
-        (loss, aux), gradient = jax.value_and_grad(loss_of, has_aux=True)(moving)
-        (data, core, prior, proposal), term, solution, inner = aux
-        loss = loss - term.value
-        updates, new_state = self._transform().update(gradient, opt_state, moving)
-        updates = jax.tree.map(lambda u: -self.learning_rate * scale * u, updates)
+        moving = (learned, target.family.zero(psi))
+        (thetas, proposal), pull, (solution, inner) = jax.vjp(sample, moving, has_aux=True)
+        return Draft(thetas, mean_draw(thetas), proposal, solution, inner, pull)
+
+    def tell(self, target, learned, psi, state, scale, draft, answer):
+        def loss_of(leaves, thetas, proposal, data):
+            core = target.core(leaves, thetas, draft.reference)
+            vectors = (data, core, target.prior(thetas), proposal)
+            return target.objective.loss(*vectors), vectors
+
+        value_and_slopes = jax.value_and_grad(loss_of, argnums=(0, 1, 2, 3), has_aux=True)
+        parts = (learned, draft.thetas, draft.proposal, answer.rises)
+        (loss, vectors), (by_leaves, by_thetas, by_proposal, by_rises) = value_and_slopes(*parts)
+        # The chain rule, with the data's share of it from the answer: leaves move thetas, thetas move rises.
+        by_thetas = by_thetas + by_rises[:, None] * answer.slopes
+        (through_leaves, through_psi), *_ = draft.pull((by_thetas, by_proposal))
+        gradient = (jax.tree.map(jnp.add, by_leaves, through_leaves), through_psi)
+        moving = (learned, target.family.zero(psi))
+        updates, new_state = self._transform().update(gradient, state, moving)
+        updates = jax.tree.map(lambda update: -self.learning_rate * scale * update, updates)
         # A hypergradient that the inner problem does not vouch for moves nothing but psi.
-        keep = lambda new, old: jnp.where(inner.accepted, new, old)  # noqa: E731
-        moved = outer.project({name: leaf + updates[0][name] for name, leaf in learned.items()})
-        learned = jax.tree.map(keep, moved, learned)
-        new_state = jax.tree.map(keep, new_state, opt_state)
-        tangent = jax.tree.map(lambda u: jnp.where(inner.accepted, u, jnp.zeros_like(u)), updates[1])
-        psi = outer.family.move(solution, tangent)
-        return learned, psi, new_state, term.memory, step_info(loss, data, core, prior, proposal, inner)
+        accepted = draft.inner.accepted
+        keep = lambda new, old: jnp.where(accepted, new, old)  # noqa: E731
+        moved = target.project({name: leaf + updates[0][name] for name, leaf in learned.items()})
+        tangent = jax.tree.map(lambda update: jnp.where(accepted, update, jnp.zeros_like(update)), updates[1])
+        return Moved(
+            learned=jax.tree.map(keep, moved, learned),
+            psi=target.family.move(draft.psi, tangent),
+            state=jax.tree.map(keep, new_state, state),
+            info=step_info(loss - answer.value, *vectors, inner=draft.inner),
+        )

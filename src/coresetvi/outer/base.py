@@ -1,9 +1,14 @@
-"""Outer optimisers: how the learned leaves move, given one step's draws.
+"""Outer optimisers: how the points and weights of a coreset move, given one step's draws.
 
-Both see the same `OuterStep` and know nothing of models. `Adam` follows the gradient of the loss through the
-inner solution. `NaturalGradient` uses what is special about coresets: the variational family is
-q(theta; phi) ∝ p(theta) exp(core(theta; phi)), so the score of a draw is the derivative of its `core`, and
-the Fisher matrix is the covariance of those scores over the very draws at hand.
+A step has two halves. `ask` solves the inner problem and draws thetas: the question to whoever holds the
+rows is how the log-likelihood of the data rises at these thetas. `tell` takes the answer and moves the
+coreset. Between the two stands nothing but a `Draft` and an `Answer`, so the rows may be in memory, where
+both halves and the sums over rows are one compiled program, or elsewhere.
+
+Optimisers see the coreset through a `Target` and know nothing of models or rows. `Adam` follows the gradient
+of the loss through the inner solution. `NaturalGradient` uses what is special about coresets: the variational
+family is q(theta; phi) ∝ p(theta) exp(core(theta; phi)), so the score of a draw is the derivative of its
+`core`, and the Fisher matrix is the covariance of those scores over the very draws at hand.
 """
 
 import abc
@@ -18,30 +23,123 @@ from jaxtyping import Array, Float
 from .._info import Info
 from ..families.base import Family, Psi
 from ..families.importance import defensive, log_weights, normalise, normalised_ess
-from ..inner import InnerInfo
-from ..inner.base import Leaves
+from ..inner.base import InnerInfo, Leaves
 from ..objectives import Objective
-from .minibatch import DataTerm
 
 Vector = Float[Array, " s"]
+Thetas = Float[Array, "s d"]
+OptimizerState = Any  # a pytree of arrays, opaque outside its optimiser
 
 
-class OuterStep(NamedTuple):
-    """Everything one outer step may evaluate. Noise and minibatch are fixed inside it.
+class Target(eqx.Module):
+    """The coreset's side of one step: everything that does not need the rows. Noise is fixed inside it.
 
-    `data` and `core` are relative to their values at a `reference` theta, the mean of the draws: with a
-    million rows the values themselves leave float32 no digits for how draws differ. Nothing is lost, for a
-    bound shifts with `data` and does not see a constant in `core`.
+    `core`, like the data's answer, is relative to its value at a `reference` theta, the mean of the draws:
+    with a million rows the values themselves leave float32 no digits for how draws differ. Nothing is lost,
+    for a bound shifts with the data's term and ignores a constant in `core`.
     """
 
-    solve: Callable[[Leaves, Psi], tuple[Psi, InnerInfo]]
-    draw: Callable[[Leaves, Psi], tuple[Float[Array, "s d"], Vector]]
-    data: Callable[[Float[Array, "s d"], Float[Array, " d"]], DataTerm]
-    core: Callable[[Leaves, Float[Array, "s d"], Float[Array, " d"]], Vector]
-    prior: Callable[[Float[Array, "s d"]], Vector]
-    project: Callable[[Leaves], Leaves]
-    objective: Objective
-    family: Family
+    objective: eqx.AbstractVar[Objective]
+    family: eqx.AbstractVar[Family]
+
+    @abc.abstractmethod
+    def solve(self, learned: Leaves, psi: Psi) -> tuple[Psi, InnerInfo]:
+        """psi* of the inner problem, from the start `psi`."""
+
+    @abc.abstractmethod
+    def draw(self, learned: Leaves, psi: Psi) -> tuple[Thetas, Vector]:
+        """Draws for the outer objective, and their log-density under r."""
+
+    @abc.abstractmethod
+    def core(self, learned: Leaves, thetas: Thetas, reference: Float[Array, " d"]) -> Vector:
+        """How much larger the coreset's log-likelihood is at every theta than at the reference."""
+
+    @abc.abstractmethod
+    def prior(self, thetas: Thetas) -> Vector:
+        """log p(theta) of every draw."""
+
+    @abc.abstractmethod
+    def project(self, learned: Leaves) -> Leaves:
+        """The nearest leaves that are allowed."""
+
+
+class Draft(NamedTuple):
+    """A step after `ask`: the thetas to be answered, and what `tell` has to know about them.
+
+    `pull` maps slopes with respect to (thetas, proposal) back to slopes with respect to (leaves, a tangent
+    of psi), for optimisers that follow gradients through the inner solution.
+    """
+
+    thetas: Thetas
+    reference: Float[Array, " d"]
+    proposal: Vector
+    psi: Psi
+    inner: InnerInfo
+    pull: Callable[[tuple[Thetas, Vector]], Any] = lambda slopes: None
+
+
+class Answer(NamedTuple):
+    """What the data say: their log-likelihood at the reference, and its rise from there to every theta.
+
+    `slopes` are the gradients of the rises at the thetas, for optimisers that ask for them.
+    """
+
+    value: Float[Array, ""]
+    rises: Vector
+    slopes: Thetas | None = None
+
+
+class Moved(NamedTuple):
+    """A step after `tell`."""
+
+    learned: Leaves
+    psi: Psi
+    state: OptimizerState
+    info: Info
+
+
+class Optimizer(eqx.Module):
+    """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1."""
+
+    uses_inner_gradient: eqx.AbstractClassVar[bool]
+    # Whether steps regress on the draws' residuals, so that noise in the data's answer must be kept out.
+    needs_exact_data: eqx.AbstractClassVar[bool]
+    # Whether `tell` needs the slopes of the rises besides the rises.
+    needs_slopes: eqx.AbstractClassVar[bool]
+    default_steps: eqx.AbstractClassVar[int]
+
+    @abc.abstractmethod
+    def init(self, learned: Leaves, family: Family, psi: Psi) -> OptimizerState:
+        """The optimiser's state before the first step."""
+
+    @abc.abstractmethod
+    def ask(self, target: Target, learned: Leaves, psi: Psi) -> Draft:
+        """The thetas at which the data's log-likelihood is wanted."""
+
+    @abc.abstractmethod
+    def tell(
+        self,
+        target: Target,
+        learned: Leaves,
+        psi: Psi,
+        state: OptimizerState,
+        scale: Array,
+        draft: Draft,
+        answer: Answer,
+    ) -> Moved:
+        """New leaves, psi*, the optimiser's state and the step's record, given the data's answer.
+
+        `learned` and `psi` are those that `draft` was made from.
+        """
+
+
+def answered(rises_at: Callable[[Thetas], tuple[Vector, Any]], thetas: Thetas) -> tuple[Vector, Thetas, Any]:
+    """Rises at every theta, their slopes there, and what else `rises_at` returns.
+
+    The rise at one theta does not depend on the others, so one pull of ones gives the slopes of all.
+    """
+    rises, pull, rest = jax.vjp(rises_at, thetas, has_aux=True)
+    return rises, pull(jnp.ones_like(rises))[0], rest
 
 
 def step_info(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
@@ -66,25 +164,6 @@ def step_info(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
     )
 
 
-def mean_draw(thetas: Float[Array, "s d"]) -> Float[Array, " d"]:
+def mean_draw(thetas: Thetas) -> Float[Array, " d"]:
     """The theta that a step's log-likelihoods are measured from."""
     return jax.lax.stop_gradient(jnp.mean(thetas, axis=0))
-
-
-class Optimizer(eqx.Module):
-    """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1."""
-
-    uses_inner_gradient: eqx.AbstractClassVar[bool]
-    # Whether steps regress on the draws' residuals, so that noise in the data term must be kept out of them.
-    needs_exact_data: eqx.AbstractClassVar[bool]
-    default_steps: eqx.AbstractClassVar[int]
-
-    @abc.abstractmethod
-    def init(self, learned: Leaves, family: Family, psi: Psi) -> Any:
-        """Optimiser state."""
-
-    @abc.abstractmethod
-    def step(
-        self, outer: OuterStep, learned: Leaves, psi: Psi, opt_state: Any, scale: Array
-    ) -> tuple[Leaves, Psi, Any, Any, Info]:
-        """New leaves, psi*, optimiser state, the data term's memory and the step's record."""

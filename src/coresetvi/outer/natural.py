@@ -12,7 +12,10 @@ from .._registry import register
 from ..families.base import Psi
 from ..families.importance import defensive, log_weights, normalise
 from ..inner.base import Leaves
-from .base import Optimizer, mean_draw, step_info
+from .base import Draft, Moved, Optimizer, mean_draw, step_info
+
+# Parts of a step that the line search tries; none is the last resort.
+STEP_LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0)
 
 
 class Footing(NamedTuple):
@@ -40,12 +43,16 @@ class NaturalGradient(Optimizer):
     data_s - core_s on the scores, solved in the space of draws (S x S). At a coreset whose posterior equals
     the data's the residuals vanish, and the Monte-Carlo noise with them, so the steps converge without decay
     where the coreset is large enough.
+
+    >>> NaturalGradient(max_move=0.2).default_steps
+    600
     """
 
     damping: float = 1e-3
     max_move: float = 0.5
     uses_inner_gradient: ClassVar[bool] = False
     needs_exact_data: ClassVar[bool] = True
+    needs_slopes: ClassVar[bool] = False
     default_steps: ClassVar[int] = 600
 
     def __check_init__(self):
@@ -55,48 +62,52 @@ class NaturalGradient(Optimizer):
         number = jnp.zeros((), dtype=jax.tree.leaves(psi)[0].dtype)
         return Footing(learned, psi, loss=number + jnp.inf, reach=number + 1.0, returned=jnp.asarray(False))
 
-    def step(self, outer, learned, psi, opt_state, scale):
-        psi, inner = outer.solve(learned, psi)
-        thetas, proposal = outer.draw(learned, psi)
-        reference = mean_draw(thetas)
-        term = outer.data(thetas, reference)
-        data, prior = term.rises, outer.prior(thetas)
+    def ask(self, target, learned, psi):
+        psi, inner = target.solve(learned, psi)
+        thetas, proposal = target.draw(learned, psi)
+        return Draft(thetas, mean_draw(thetas), proposal, psi, inner)
+
+    def tell(self, target, learned, psi, state, scale, draft, answer):
+        thetas, proposal, inner = draft.thetas, draft.proposal, draft.inner
+        data, prior = answer.rises, target.prior(thetas)
         flat, unravel = ravel_pytree(learned)
 
         def core_at(leaves):
-            return outer.core(unravel(leaves), thetas, reference)
+            return target.core(unravel(leaves), thetas, draft.reference)
 
         def loss_at(core):
-            return outer.objective.loss(data, core, prior, proposal)
+            return target.objective.loss(data, core, prior, proposal)
 
         core = core_at(flat)
         loss, slope = jax.value_and_grad(loss_at)(core)
-        scores = self._scores(outer, flat, unravel, thetas, reference)
-        scores = jnp.where(self._blocked(outer, flat, unravel, slope @ scores), 0.0, scores)
+        scores = self._scores(target, flat, unravel, draft)
+        scores = jnp.where(self._blocked(target, flat, unravel, slope @ scores), 0.0, scores)
         move = self._direction(scores, core, prior, proposal, slope)
-        info = step_info(loss - term.value, data, core, prior, proposal, inner)
-        slipped, footing = self._look_back(opt_state, learned, psi, info, thetas.shape[0])
-        lengths = jnp.asarray([1.0, 0.5, 0.25, 0.1, 0.03, 0.01, 0.0], dtype=flat.dtype)
-        lengths = scale * footing.reach * lengths
+        info = step_info(loss - answer.value, data, core, prior, proposal, inner)
+        slipped, footing = self._look_back(state, learned, draft.psi, info, thetas.shape[0])
+        lengths = scale * footing.reach * jnp.asarray(STEP_LENGTHS, dtype=flat.dtype)
 
         def projected(length):
-            return ravel_pytree(outer.project(unravel(flat + length * move)))[0]
+            return ravel_pytree(target.project(unravel(flat + length * move)))[0]
 
         losses = jax.lax.map(lambda length: loss_at(core_at(projected(length))), lengths)
         best = jnp.nanargmin(losses)
         usable = inner.accepted & jnp.isfinite(losses[best])
         moved = unravel(jnp.where(usable, projected(lengths[best]), flat))
         choose = lambda back, on: jnp.where(slipped, back, on)  # noqa: E731
-        learned = jax.tree.map(choose, footing.learned, moved)
-        psi = jax.tree.map(choose, footing.psi, psi)
-        return learned, psi, footing, term.memory, info
+        return Moved(
+            learned=jax.tree.map(choose, footing.learned, moved),
+            psi=jax.tree.map(choose, footing.psi, draft.psi),
+            state=footing,
+            info=info,
+        )
 
     def _look_back(self, last, learned, psi, info, num_samples):
         """Did the last step make things worse on fresh draws? Then go back, and reach less far from there.
 
         Worse means by more than a nat and three standard errors of the bound, whose spread over draws is
-        about sqrt(2 kl). Whoever has just gone back stands on the footing itself: its loss was an estimate,
-        and the new one takes its place.
+        about sqrt(2 kl). A step that has just gone back is at the footing itself, whose loss was only an
+        estimate: the new one takes its place.
         """
         error = jnp.sqrt(2.0 * info.kl / (num_samples * info.ess))
         worse = info.loss > last.loss + 1.0 + 3.0 * error
@@ -110,19 +121,21 @@ class NaturalGradient(Optimizer):
         keep = lambda old, new: jnp.where(info.accepted, new, old)  # noqa: E731
         return slipped, jax.tree.map(keep, last, footing)
 
-    def _scores(self, outer, flat, unravel, thetas, reference):
+    def _scores(self, target, flat, unravel, draft):
         def score(theta):
-            return jax.grad(lambda leaves: outer.core(unravel(leaves), theta[None], reference)[0])(flat)
+            return jax.grad(lambda leaves: target.core(unravel(leaves), theta[None], draft.reference)[0])(
+                flat
+            )
 
-        return jax.vmap(score)(thetas)
+        return jax.vmap(score)(draft.thetas)
 
-    def _blocked(self, outer, flat, unravel, gradient):
+    def _blocked(self, target, flat, unravel, gradient):
         """Numbers on the edge of what is allowed whose gradient pushes outwards: they stay, the rest moves.
 
         A step that is solved for all numbers and then cut off at the edge need not go downhill.
         """
         nudged = unravel(flat - 1e-3 * jnp.sign(gradient))
-        return (ravel_pytree(outer.project(nudged))[0] == flat) & (gradient != 0.0)
+        return (ravel_pytree(target.project(nudged))[0] == flat) & (gradient != 0.0)
 
     def _direction(self, scores, core, prior, proposal, slope):
         # No draw is ignored by the metric, so its contribution to the slope stays bounded.

@@ -12,9 +12,10 @@ from jaxtyping import PRNGKeyArray
 
 from .._checks import instance, short, whole_number
 from .._keys import host_generator, one_key
-from ..constructions import BBPSVI, FullVI
 from ..constructions.base import Construction, with_size
-from ..constructions.parametrisation import make_frame
+from ..constructions.bbpsvi import BBPSVI
+from ..constructions.parametrisation import parametrise
+from ..constructions.reference import FullVI
 from ..constructions.starts import stratified_rows
 from ..data.dataset import Dataset, concatenate
 from ..errors import InputError
@@ -155,14 +156,14 @@ def grow(
     coreset: Dataset, data: Dataset, size: int, construction: Any, model: Model, key: PRNGKeyArray
 ) -> Dataset:
     """The coreset with rows of the data added up to `size`; the total weight stays what it was."""
-    frame = make_frame(data, construction.weights, frozenset(), model.num_classes)
+    parametrisation = parametrise(data, construction.weights, frozenset(), model.num_classes)
     weights = np.array(data.weights)
     if coreset.indices is not None:
         # No row twice. Indices are those of the larger set that the data may be part of.
         own = np.arange(len(data)) if data.indices is None else np.asarray(data.indices)
         weights[np.isin(own, np.asarray(coreset.indices))] = 0.0
     unused = Dataset(data.x, data.y, weights)
-    rows = stratified_rows(unused, size - len(coreset), frame, host_generator(key))
+    rows = stratified_rows(unused, size - len(coreset), parametrisation, host_generator(key))
     new, total = data.take(rows), float(coreset.total_weight)
     labels = new.y
     if labels is not None and coreset.y is not None and coreset.y.ndim > labels.ndim:

@@ -1,0 +1,61 @@
+"""How a fit ended: decided in one place, from what the loop and the history know, and told as a sentence."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..constructions.schedule import Schedule
+
+# An inner problem that was not solved in any of this many last steps has not converged.
+LAST_STEPS = 20
+
+EXPLANATIONS = {
+    "finished": "The fit finished.",
+    "running": "The fit is under way; this is the state after {steps} steps.",
+    "interrupted": "The fit was interrupted; this is the state it had reached.",
+    "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
+    "Try a smaller learning rate, more samples or a tighter prior.",
+    "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
+    "pass a larger num_steps to go on.",
+    "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
+    "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
+    "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
+}
+
+
+class Ending(NamedTuple):
+    """What the loop knows about its end: the schedule it followed, the one without a time limit, and how."""
+
+    schedule: Schedule
+    planned: Schedule
+    interrupted: bool = False
+    running: bool = False
+
+
+def decide_result(records: Mapping[str, np.ndarray], ending: Ending) -> str:
+    """The result of one trial: a key of `EXPLANATIONS`. What is worse to know comes first."""
+    losses = records["loss"]
+    if len(losses) and not np.isfinite(losses[-1]):
+        return "non_finite"
+    if ending.running:
+        return "running"
+    if ending.interrupted:
+        return "interrupted"
+    if not np.any(records["accepted"][-LAST_STEPS:]):
+        return "inner_not_converged"
+    if ending.schedule.end < ending.planned.end:
+        return "time_limit"
+    return "finished" if ending.schedule.decided else "step_limit"
+
+
+def explain(result: str, records: Mapping[str, np.ndarray]) -> str:
+    """A result as a sentence, with the numbers of the history that belong to it."""
+    losses = records.get("loss", np.zeros(0))
+    broken = np.flatnonzero(~np.isfinite(losses))
+    norms = records.get("inner_gradient_norm", np.zeros(0))
+    return EXPLANATIONS[result].format(
+        step=int(broken[0]) if broken.size else 0,
+        steps=losses.size,
+        norm=norms[-1] if norms.size else np.nan,
+    )
