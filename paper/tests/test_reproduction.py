@@ -5,6 +5,8 @@ import dataclasses
 import doctest
 import importlib
 import json
+import subprocess
+import sys
 
 import jax
 import numpy as np
@@ -299,6 +301,42 @@ def test_processes_share_the_cells_of_a_folder(canned, tmp_path):
         assert refused.exit_code == 2 and "another process is at work" in refused.stderr
     assert {file.stem for file in (out / "records").iterdir()} == made  # no claim outlives its process
     assert reproduce(tmp_path).exit_code == 0 and len(canned) == 6
+
+
+def test_a_process_that_dies_lets_go_of_its_cell(tmp_path):
+    """However it ends: here it is killed, which leaves its file behind."""
+    (tmp_path / "records").mkdir()
+    code = f"""
+import pathlib, time
+from coresetvi_paper.cells import claim
+with claim(pathlib.Path({str(tmp_path)!r}), "a-b-1-0") as mine:
+    print(mine, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "True\n"
+        with cells.claim(tmp_path, "a-b-1-0") as mine:
+            assert not mine
+        assert cells.is_busy(tmp_path)
+        other.kill()
+    assert list((tmp_path / "records").iterdir())
+    assert not cells.is_busy(tmp_path)
+    with cells.claim(tmp_path, "a-b-1-0") as mine:
+        assert mine
+    assert not list((tmp_path / "records").iterdir())
+
+
+def test_only_what_is_ours_is_deleted(canned, tmp_path):
+    write_tiny(tmp_path)
+    assert reproduce(tmp_path, "--keys", "1", "--methods", "random").exit_code == 0
+    fits = tmp_path / "out" / "fits"
+    (fits / NAMES[0] / "notes.txt").write_text("mine")
+    old = sorted(file.name for file in (fits / NAMES[1]).iterdir())
+    assert old == sorted(runner.FIT_FILES)
+    for name in NAMES[:2]:
+        runner.remove_fit(fits / name)
+    assert [file.name for file in (fits / NAMES[0]).iterdir()] == ["notes.txt"]
+    assert not (fits / NAMES[1]).exists()
 
 
 def test_a_cell_that_another_process_has_made_meanwhile_is_not_made_again(canned, tmp_path, monkeypatch):

@@ -48,8 +48,11 @@ class PluginGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of that name, imported now if it is a plug-in's; None where there is none."""
-        if cmd_name in self.plugins and cmd_name not in self.commands:
-            self.load(self.plugins[cmd_name])
+        # A name that nobody has may be a misspelt one of a plug-in's: typer looks among those that are there.
+        needed = [cmd_name] if cmd_name in self.list_commands(ctx) else list(self.plugins)
+        for name in needed:
+            if name in self.plugins and name not in self.commands:
+                self.load(self.plugins[name])
         for refusal in self.refusals.pop(cmd_name, ()):  # once, however often click asks
             complain(refusal, word="note")
         return super().get_command(ctx, cmd_name)
