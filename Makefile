@@ -33,15 +33,15 @@ bench: $(VENV)/.ready-test  ## run the benchmarks
 
 constraints: python  ## resolve .[dev] afresh and rewrite constraints.txt (use Python 3.11)
 	$(PYTHON) -m venv --clear build/constraints
-	build/constraints/bin/python $(PIP) install '.[dev]'
-	build/constraints/bin/python -m pip freeze --exclude coresetvi > build/constraints.txt
+	build/constraints/bin/python $(PIP) install '.[dev]' ./paper
+	build/constraints/bin/python -m pip freeze --exclude coresetvi --exclude coresetvi-paper > build/constraints.txt
 	{ echo '# The exact versions that .[dev] resolved to on Python $(PYVER). Rewrite: make constraints'; \
 	  cat build/constraints.txt; } > constraints.txt
 	rm -rf build/constraints build/constraints.txt
 
 clean:  ## remove .venv, the caches, build products and out/demo
 	rm -rf $(VENV) build dist out/demo .pytest_cache .ruff_cache
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks paper -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Is $(PYTHON) there, and new enough?
 python:
@@ -54,13 +54,14 @@ $(VENV)/.python-$(PYVER): | python
 	@if ls $(VENV)/.python-* >/dev/null 2>&1; then $(PYTHON) -m venv --clear $(VENV); else $(PYTHON) -m venv $(VENV); fi
 	@touch $@
 
-# The package (editable) with one of its extras; again only if pyproject.toml or constraints.txt changed.
+# The package with one of its extras and the paper beside it, both editable; again only if a pyproject.toml or
+# constraints.txt changed.
 # dev includes test, and test includes all, so a larger extra marks the smaller ones as ready too.
 covers-all  := all
 covers-test := all test
 covers-dev  := all test dev
 
-$(VENV)/.ready-%: $(VENV)/.python-$(PYVER) pyproject.toml constraints.txt
+$(VENV)/.ready-%: $(VENV)/.python-$(PYVER) pyproject.toml paper/pyproject.toml constraints.txt
 	@echo "installing coresetvi[$*] into $(VENV) (a minute or two)"
-	@$(VENV)/bin/python $(PIP) install -c constraints.txt -e '.[$*]'
+	@$(VENV)/bin/python $(PIP) install -c constraints.txt -e '.[$*]' -e paper
 	@touch $(foreach extra,$(covers-$*),$(VENV)/.ready-$(extra))

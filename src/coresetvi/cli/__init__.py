@@ -1,4 +1,4 @@
-"""The command line: one file for every command, gathered here.
+"""The command line: one file for every command, gathered here; `plugins` finds those of other distributions.
 
 Results go to standard output, as sentences and tables or with `--json` as one JSON object; progress, notes
 and errors go to standard error. Exit codes: 0 done, 2 bad input, 1 the fit turned non-finite, 130 interrupted
@@ -15,7 +15,7 @@ import sys
 from typing import Annotated, Any, NoReturn
 
 from .._version import __version__
-from . import compare, demo, diagnose, export, fit, inspect, plot, predict, reproduce, sample
+from . import compare, demo, diagnose, export, fit, inspect, plot, predict, sample
 from .console import BAD_INPUT, FAILED, INTERRUPTED, complain, say
 
 with contextlib.suppress(ImportError):
@@ -45,10 +45,12 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def build_app() -> Any:
-    """The commands as a typer application."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    """The commands as a typer application: ours, and those of plug-ins that are installed."""
+    from .plugins import PluginGroup, new_app  # needs typer, which `main` can do without
+
+    app = new_app(cls=PluginGroup)
     app.callback()(top)
-    for module in (fit, predict, inspect, sample, diagnose, plot, export, compare, reproduce, demo):
+    for module in (fit, predict, inspect, sample, diagnose, plot, export, compare, demo):
         name = module.__name__.rpartition(".")[2]
         app.command(name)(getattr(module, name))
     return app

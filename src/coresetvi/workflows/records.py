@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,25 +27,12 @@ FILE_NAME = re.compile(r"[a-z0-9-]+-(\d+|all)-\d+\.json")
 Record = dict[str, Any]
 Fingerprint = dict[str, Any]
 
-
-class Kind(NamedTuple):
-    """What the records of a folder are of: parts of a fingerprint, and what to say where one differs.
-
-    `common` parts are the same for all records of a folder; `files` are made from the records.
-    """
-
-    common: dict[str, str]
-    parts: dict[str, str]
-    files: tuple[str, ...]
-
-
 COMMON = {"data": "other data", "model": "another model", "version": "another version of coresetvi"}
 PARTS = COMMON | {"construction": "other settings of the method", "steps": "another number of steps"}
-COMPARISON = Kind(COMMON, PARTS, (TABLE, PICTURE))
 
 
 def open_records(
-    folder: Any, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False, kind: Kind = COMPARISON
+    folder: Any, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False
 ) -> dict[str, Record]:
     """What the folder knows already of the `wanted` records, by name; with `overwrite` it forgets all.
 
@@ -57,7 +44,7 @@ def open_records(
         if part.exists() and not part.is_dir():
             raise InputError(f"{folder} cannot be used because {part} is a file; choose another --out")
     files = record_files(folder)
-    mine = [name for name in kind.files if (folder / name).exists()]
+    mine = [name for name in (TABLE, PICTURE) if (folder / name).exists()]
     if mine and not files and not overwrite:
         raise InputError(
             f"{folder / mine[0]} exists, but no records that it was made from; "
@@ -67,7 +54,7 @@ def open_records(
         if overwrite:
             for file in files:
                 file.unlink()
-        kept = read_records(folder, wanted, kind)
+        kept = {file.stem: read_record(file, wanted) for file in record_files(folder)}
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(folder, error) from error
@@ -85,13 +72,6 @@ def record_files(folder: Any) -> list[Path]:
     return sorted(file for file in place.glob("*.json") if FILE_NAME.fullmatch(file.name))
 
 
-def read_records(
-    folder: Any, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON
-) -> dict[str, Record]:
-    """All records of the folder, by name, those that are not `wanted` too."""
-    return {file.stem: read_record(file, wanted, kind) for file in record_files(folder)}
-
-
 def parse_record(text: str) -> tuple[Fingerprint, Record]:
     """Fingerprint and record in the text of a file; `ValueError` if it is damaged."""
     try:
@@ -104,7 +84,7 @@ def parse_record(text: str) -> tuple[Fingerprint, Record]:
     return content["fingerprint"], from_json(content["record"])
 
 
-def read_record(file: Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON) -> Record:
+def read_record(file: Path, wanted: Mapping[str, Fingerprint]) -> Record:
     """The record in a file, refused if it is damaged or belongs to something else than what is `wanted`."""
     try:
         found, record = parse_record(file.read_bytes().decode("utf-8"))
@@ -114,12 +94,17 @@ def read_record(file: Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMP
         ) from error
     # One folder, one grid: records that are not asked for now must agree in what all have in common.
     expected = wanted.get(file.stem)
-    parts = kind.common if expected is None else kind.parts
+    parts = COMMON if expected is None else PARTS
     expected = next(iter(wanted.values())) if expected is None else expected
-    for part, words in parts.items():
-        if found.get(part) != to_json(expected[part], part):
-            raise InputError(f"{file} is of {words}; choose another --out or start anew with --overwrite")
+    if words := first_difference(found, expected, parts):
+        raise InputError(f"{file} is of {words}; choose another --out or start anew with --overwrite")
     return record
+
+
+def first_difference(found: Fingerprint, expected: Fingerprint, parts: Mapping[str, str]) -> str | None:
+    """The words of the first of the `parts` in which a fingerprint, read from a file, is not as expected."""
+    differing = (words for part, words in parts.items() if found.get(part) != to_json(expected[part], part))
+    return next(differing, None)
 
 
 def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Record) -> None:

@@ -1,6 +1,0 @@
-"""The paper's tables and figures again: experiments as data, a runner that can stop and go on, a report."""
-
-from .experiment import Experiment
-from .reading import experiment_names, read_experiment
-
-__all__ = ["Experiment", "experiment_names", "read_experiment"]
