@@ -1,58 +1,88 @@
-"""The small print of saved fits: strict JSON both ways, and files that are on the disk when they say so."""
+"""Files and directories that are whole or not there at all, and on the disk when they say so."""
 
 import contextlib
-import hashlib
-import json
-import math
 import os
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import platformdirs
 
-from .errors import ArtefactError
+from .errors import ArtefactError, InputError
 
 ARRAYS_FILE = "arrays.safetensors"
 DOCUMENT_FILE = "fit.json"
 RESTORE = "restore it from a copy or save it again"
 
-
-def to_json(value: Any, where: str) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(float(value))}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, (list, tuple)):
-        return [to_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ArtefactError(
-            f"{where} is a {type(value).__name__} that JSON cannot hold; use dictionaries with "
-            "string keys, lists, strings and numbers, and put arrays into `arrays`"
-        )
-    encoded = {key: to_json(item, f"{where}.{key}") for key, item in value.items()}
-    return {"literal": encoded} if value.keys() in ({"float"}, {"literal"}) else encoded
+PathLike = str | os.PathLike[str]
 
 
-def from_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [from_json(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value in ({"float": "nan"}, {"float": "inf"}, {"float": "-inf"}):
-        return float(value["float"])
-    if value.keys() == {"literal"} and isinstance(value["literal"], dict):
-        value = value["literal"]
-    return {key: from_json(item) for key, item in value.items()}
+@contextlib.contextmanager
+def whole_file(path: PathLike) -> Iterator[Path]:
+    """A path to write to, which becomes `path` when the block ends well; otherwise what there was stays.
+
+    It lies beside `path` and ends as `path` does, for writers that choose a format by the ending. Folders
+    above `path` are made. If `path` is a link, the link stays and what it points at is replaced.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with whole_file(f"{folder}/new/notes.txt") as staging:
+    ...         _ = staging.write_text("whole")
+    ...     Path(f"{folder}/new/notes.txt").read_text()
+    'whole'
+    """
+    target = Path(os.path.realpath(path))
+    staging = target.with_name(f".{uuid.uuid4().hex}{''.join(target.suffixes[-2:])}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield staging
+        _sync_file(staging)
+        os.replace(staging, target)
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise InputError(unwritable(path, error, "place")) from error
+    finally:
+        with contextlib.suppress(OSError):
+            staging.unlink()
 
 
-def checksum(envelope: dict[str, Any]) -> str:
-    canonical = json.dumps(envelope, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+def write_file(path: PathLike, content: bytes) -> None:
+    """Write a file whole, or leave what there was."""
+    with whole_file(path) as staging:
+        staging.write_bytes(content)
+
+
+def replace_directory(path: PathLike, files: Mapping[str, bytes], *, overwrite: bool) -> None:
+    """Write a directory of `files`, by name, whole or not at all; at every moment old or new can be read."""
+    target = Path(os.path.realpath(path))  # a link stays; what it points at is replaced
+    staging = target.with_name(f".{target.name}.coresetvi-{uuid.uuid4().hex}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        staging.mkdir()
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+            _sync_file(staging / name)
+        _sync_directory(staging)
+        _install(staging, target, overwrite)
+    except OSError as error:
+        raise ArtefactError(unwritable(path, error, "directory")) from error
+    finally:
+        remove(staging)
+
+
+def unwritable(path: PathLike, error: OSError, place: str) -> str:
+    """The sentence for a `place` ("directory", say) that cannot be written to."""
+    reason = error.strerror or " ".join(str(error).split())
+    return f"{path} cannot be written ({reason}); choose a {place} that you may write to, on a disk with room"
+
+
+def aside(target: Path) -> Path:
+    """Where a directory waits while its successor moves in: a fixed name, so that a reader can find it."""
+    return target.parent / f".{target.name}.coresetvi-old"
 
 
 def remove(directory: Path) -> None:
+    """Delete a saved fit or checkpoint, and no directory that holds anything else."""
     # By name, not the whole tree: nothing but our own two files is ever deleted.
     with contextlib.suppress(OSError):
         for name in (ARRAYS_FILE, DOCUMENT_FILE):
@@ -61,6 +91,7 @@ def remove(directory: Path) -> None:
 
 
 def read_file(file: Path) -> bytes:
+    """What a file of a saved fit holds."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -69,14 +100,38 @@ def read_file(file: Path) -> bytes:
         ) from error
 
 
-def write_file(file: Path, content: bytes) -> None:
-    with open(file, "wb") as stream:
-        stream.write(content)
-        stream.flush()
+def cache_folder() -> Path:
+    """Where this user keeps what can be made or fetched again; `RuntimeError` if there is no such place."""
+    if given := os.environ.get("XDG_CACHE_HOME"):  # not every system looks at it
+        return Path(given) / "coresetvi"
+    # Without a home, the path starts with a "~" that must not become a folder.
+    return platformdirs.user_cache_path("coresetvi", appauthor=False).expanduser()
+
+
+def _install(staging: Path, target: Path, overwrite: bool) -> None:
+    """Put `staging` in the place of `target`."""
+    old = aside(target)
+    try:
+        if os.path.isdir(target) and not os.listdir(target):
+            target.rmdir()  # Windows does not rename onto a directory, not even an empty one
+        elif overwrite and os.path.isdir(target):
+            remove(old)  # left by a crash after an earlier replacement: out of date
+            os.replace(target, old)
+        os.replace(staging, target)
+    except BaseException:
+        if old.is_dir() and not os.path.exists(target):
+            os.replace(old, target)
+        raise
+    _sync_directory(target.parent)
+    remove(old)
+
+
+def _sync_file(file: Path) -> None:
+    with open(file, "rb+") as stream:
         os.fsync(stream.fileno())
 
 
-def sync_directory(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     # So that a rename survives a power cut. Windows and some network disks cannot do it.
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import InputError
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.progress import Progress
 from ..plots import comparison as comparison_plot
 from ..reproduction import experiment_names, read_experiment
@@ -23,7 +24,6 @@ from .console import (
     FAILED,
     INTERRUPTED,
     complain,
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .._files import write_file
 from ..errors import InputError
 from ..workflows import records
 from ..workflows.comparison import with_error
@@ -59,7 +60,7 @@ def pack(results: Path, docs: Path) -> list[Path]:
         place = docs / PACKS / f"{folder.parent.name}{SUFFIX}"
         place.parent.mkdir(parents=True, exist_ok=True)
         # No time in the file: the same records are the same bytes.
-        records.replace_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
+        write_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
         written.append(place)
     return written
 
@@ -115,7 +116,7 @@ def write_page(docs: Path) -> Path:
     if missing:
         parts.insert(1, f"There are no records yet of {', '.join(missing)}.")
     place = docs / PAGE
-    records.replace_file(place, ("\n\n".join(parts) + "\n").encode("utf-8"))
+    write_file(place, ("\n\n".join(parts) + "\n").encode("utf-8"))
     return place
 
 
