@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import matplotlib.figure
+import platformdirs
 import pytest
 
 from coresetvi import _files
@@ -133,9 +134,10 @@ def test_the_cache_is_where_the_user_wants_it(tmp_path, monkeypatch):
     assert cache_folder().is_relative_to(tmp_path / "home") and cache_folder().name == "coresetvi"
 
 
-def test_without_a_home_there_is_no_cache(tmp_path, monkeypatch):
+def test_without_a_home_there_is_no_cache(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    # As for a user that the system does not know.
+    # As for a user that the system does not know, and older versions of platformdirs.
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: Path("~/.cache/coresetvi"))
     with pytest.raises(RuntimeError):
         cache_folder()
