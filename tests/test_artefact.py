@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from coresetvi import _files as storage
+from coresetvi._json import checksum
 from coresetvi.errors import ArtefactError, InputError
 from coresetvi.fitting import artefact
 from coresetvi.fitting.artefact import ARRAYS_FILE, DOCUMENT_FILE, check_target, provenance, read, write
@@ -50,7 +50,7 @@ def rewrite_json(path, change, *, resign=False):
     change(envelope)
     if resign:
         envelope.pop("sha256", None)
-        envelope["sha256"] = storage.checksum(envelope)
+        envelope["sha256"] = checksum(envelope)
     file.write_text(json.dumps(envelope))
 
 
@@ -153,7 +153,7 @@ def test_provenance_and_versions():
     found = provenance()
     assert found["jax"] == jax.__version__ and found["numpy"] == np.__version__
     assert json.loads(json.dumps(found)) == found
-    assert artefact._version("no-such-package-anywhere") == "unknown"
+    assert artefact.version_of("no-such-package-anywhere") == "unknown"
 
 
 def test_examples():
@@ -476,7 +476,7 @@ def test_first_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
 def crash_after(saved, number):
     """Overwrite in another process that dies right after its rename with this number."""
     script = (
-        "import os, sys, numpy; from coresetvi.artefact import write\n"
+        "import os, sys, numpy; from coresetvi.fitting.artefact import write\n"
         "replace, calls = os.replace, []\n"
         "def dying(source, target):\n"
         "    replace(source, target); calls.append(target)\n"
@@ -484,7 +484,7 @@ def crash_after(saved, number):
         "os.replace = dying\n"
         "write(sys.argv[1], {'x': numpy.arange(5.0)}, {}, kind='fit', overwrite=True)\n"
     )
-    source = os.path.dirname(os.path.dirname(artefact.__file__))
+    source = os.path.dirname(os.path.dirname(os.path.dirname(artefact.__file__)))
     environment = os.environ | {"PYTHONPATH": source}
     command = [sys.executable, "-c", script, str(saved), str(number)]
     assert subprocess.run(command, env=environment, timeout=60).returncode == 9

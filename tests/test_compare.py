@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 
 import numpy as np
@@ -472,7 +473,7 @@ def test_a_record_is_whole_or_absent(tmp_path, monkeypatch):
     def no_room(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(records.os, "replace", no_room)
-    with pytest.raises(InputError, match=r"No space left on device.*another --out"):
+    monkeypatch.setattr(os, "replace", no_room)
+    with pytest.raises(InputError, match=r"a-5-1.json cannot be written \(No space left on device\)"):
         records.write_record(tmp_path, "a-5-1", prints, {})
     assert [file.name for file in (tmp_path / "records").iterdir()] == ["a-5-0.json"]

@@ -11,6 +11,8 @@ from PIL import Image
 import coresetvi as cvi
 from coresetvi import plots
 from coresetvi.errors import InputError
+from coresetvi.plots import maps
+from coresetvi.plots.figures import MOST_PIXELS, new_figure
 
 WEIGHTS = [5.0, 0.0, 2.0, 1.0]
 
@@ -41,7 +43,7 @@ def made_up(num_classes, dim=2):
 
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_entropy_is_between_zero_and_its_largest_value(num_classes):
-    entropy = plots.predictive_entropy(made_up(num_classes), plots.grid((-3.0, 3.0, -3.0, 3.0), 5)[2])
+    entropy = plots.predictive_entropy(made_up(num_classes), maps.grid((-3.0, 3.0, -3.0, 3.0), 5)[2])
     assert entropy.shape == (25,)
     assert np.all(entropy >= 0) and np.all(entropy <= np.log(num_classes) + 1e-5)
     # At the origin the linear predictor is zero whatever theta is: no class is preferred there by two.
@@ -65,22 +67,22 @@ def test_entropy_map_draws_data_and_points(num_classes):
     sizes = np.concatenate([one.get_sizes() for one in points])
     heaviest = fit.coreset.x[np.argmax(fit.coreset.weights)]
     np.testing.assert_allclose(where[sizes.argmax()], heaviest, rtol=1e-6)
-    assert sizes.min() == plots.SMALLEST_MARKER
+    assert sizes.min() == maps.SMALLEST_MARKER
 
 
 def test_large_figures_have_few_pixels_and_colours(tmp_path):
-    figure = plots._figure(20.0, 30.0)
+    figure = new_figure(20.0, 30.0)
     figure.subplots().imshow(np.random.default_rng(0).normal(size=(60, 90)), cmap="cividis")
     plots.save_figure(figure, tmp_path / "large.png")
     with Image.open(tmp_path / "large.png") as picture:
         width, height = picture.size
-        assert picture.mode == "P" and width * height <= plots.MOST_PIXELS
+        assert picture.mode == "P" and width * height <= MOST_PIXELS
         assert height / width == pytest.approx(1.5, rel=0.01)
 
 
 def test_figures_are_saved_without_pyplot(tmp_path):
     fit = made_up(2)
-    bounds = plots.around(fit.coreset)
+    bounds = maps.around(fit.coreset)
     panels = [{"fit": fit, "title": "one"}, {"fit": fit, "title": "two", "points": False}]
     figures = [
         plots.entropy_figure(panels, fit.coreset, bounds, resolution=6),
@@ -99,7 +101,7 @@ def test_figures_are_saved_without_pyplot(tmp_path):
 
 
 def test_around_keeps_a_margin_even_about_a_single_point():
-    left, right, bottom, top = plots.around(cvi.Dataset([[1.0, 2.0]]))
+    left, right, bottom, top = maps.around(cvi.Dataset([[1.0, 2.0]]))
     assert left < 1 < right and bottom < 2 < top
 
 

@@ -12,20 +12,20 @@ dictionary, never imported or searched for, so a saved configuration cannot reac
 """
 
 import dataclasses
-import json
-import math
 from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ._json import canonical, is_marked_float, mark_float
 from .errors import ArtefactError, InputError
 
 MAX_ARRAY_SIZE = 4096  # beyond this, JSON is the wrong place for an array
 
-_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_DTYPES += ("float16", "float32", "float64")
+# Of arrays that can be saved: safetensors writes more types than NumPy can read back (bfloat16, for one).
+DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES += ("float16", "float32", "float64")
 
 _registry: dict[str, type] = {}
 Class = TypeVar("Class", bound=type)
@@ -57,7 +57,7 @@ def register(cls: Class) -> Class:
 def encode(obj: Any) -> Any:
     """What JSON can hold of `obj`. Never raises: the rest is marked as opaque.
 
-    >>> encode((1, math.inf, {"y", "x"}, print))
+    >>> encode((1, float("inf"), {"y", "x"}, print))
     {'tuple': [1, {'float': 'inf'}, {'set': ['x', 'y']}, {'opaque': 'builtins.print'}]}
     """
     return _encode(obj, ())
@@ -106,9 +106,9 @@ def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> Any:
     # Types are compared exactly: an optax transformation is a tuple too, and an enum an integer.
     obj = obj.item() if isinstance(obj, np.generic) else obj
     kind = type(obj)
-    if kind is float and not math.isfinite(obj):
-        return {"float": str(obj)}
-    if kind in (bool, int, float, str):
+    if kind is float:
+        return mark_float(obj)
+    if kind in (bool, int, str):
         return obj
     if kind is list:
         return [_encode(item, ancestors) for item in obj]
@@ -116,7 +116,7 @@ def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> Any:
         return {"tuple": [_encode(item, ancestors) for item in obj]}
     if kind in (set, frozenset):
         # Sorted, because the order of a set of strings differs from one process to the next.
-        return {"set": sorted((_encode(item, ancestors) for item in obj), key=json.dumps)}
+        return {"set": sorted((_encode(item, ancestors) for item in obj), key=canonical)}
     if kind is dict and all(type(key) is str for key in obj):
         return {"dict": {key: _encode(item, ancestors) for key, item in obj.items()}}
     if isinstance(obj, (np.ndarray, jax.Array)):
@@ -129,7 +129,7 @@ def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> Any:
 
 
 def _encode_array(obj: Any, ancestors: tuple[int, ...]) -> Any:
-    if obj.dtype.name not in _DTYPES or obj.size > MAX_ARRAY_SIZE:
+    if obj.dtype.name not in DTYPES or obj.size > MAX_ARRAY_SIZE:
         return None
     # The shape is kept, because the nested list of an empty array does not tell it.
     rest = {"dtype": obj.dtype.name, "shape": list(obj.shape), "jax": isinstance(obj, jax.Array)}
@@ -162,11 +162,11 @@ def _decode(value: Any, where: str) -> Any:
                 pass  # an item that cannot be in a set: no encoding of ours
         case {"dict": dict(items), **rest} if not rest:
             return {key: _decode(item, where) for key, item in items.items()}
-        case {"float": "nan" | "inf" | "-inf" as text, **rest} if not rest:
+        case {"float": text} if is_marked_float(value):
             return float(text)
         case {"array": items, "dtype": str(dtype), "shape": list(shape), "jax": bool(is_jax)}:
             try:
-                if dtype in _DTYPES:
+                if dtype in DTYPES:
                     array = np.array(_decode(items, where), dtype=dtype).reshape(shape)
                     return jnp.asarray(array) if is_jax else array
             except (TypeError, ValueError, OverflowError):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coresetvi.errors import InputError
+from coresetvi.storage import write_file
 from coresetvi.workflows import records
 
 from .cells import PaperCell
@@ -40,7 +41,7 @@ def pack(results: Path, home: Path) -> list[Path]:
         place = home / PACKS / f"{folder.parent.name}{SUFFIX}"
         place.parent.mkdir(parents=True, exist_ok=True)
         # No time in the file: the same records are the same bytes.
-        records.replace_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
+        write_file(place, gzip.compress(("\n".join(lines) + "\n").encode(), mtime=0))
         written.append(place)
     return written
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from coresetvi.storage import write_file
 from coresetvi.workflows.comparison import with_error
-from coresetvi.workflows.records import replace_file
 
 from .cells import ALL
 from .differences import sentences
@@ -67,7 +67,7 @@ def write_page(home: Path) -> Path:
     if missing:
         parts.insert(1, f"There are no records yet of {', '.join(missing)}.")
     place = home / PAGE
-    replace_file(place, ("\n\n".join(parts) + "\n").encode("utf-8"))
+    write_file(place, ("\n\n".join(parts) + "\n").encode("utf-8"))
     return place
 
 

@@ -14,7 +14,6 @@ from coresetvi.cli.console import (
     FAILED,
     INTERRUPTED,
     complain,
-    enable_compilation_cache,
     print_json,
     reporting,
     say,
@@ -22,6 +21,7 @@ from coresetvi.cli.console import (
 )
 from coresetvi.cli.options import Json
 from coresetvi.errors import InputError
+from coresetvi.fitting.compilation import enable_compilation_cache
 from coresetvi.fitting.progress import Progress
 from coresetvi.plots import comparison as comparison_plot
 

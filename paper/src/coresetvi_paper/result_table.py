@@ -225,7 +225,7 @@ def write_report(
         name = experiment.name
         places |= {"table": out / f"{name}.md", "csv": out / f"{name}.csv"}
         text = markdown(experiment, rows, record_notes(found))
-        records.replace_file(places["table"], text.encode("utf-8"))
+        write_file(places["table"], text.encode("utf-8"))
         tables.write_table(places["csv"], flat_columns(rows), overwrite=True)
         places |= draw_views(experiment, rows, found, out)
     return rows, {name: str(place) for name, place in places.items()}

@@ -13,6 +13,7 @@ from ..constructions.by_name import check_choice, takes
 from ..data import files as tables
 from ..data.split import TEST_SHARE, read_test, split_rows
 from ..errors import InputError
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.progress import Progress
 from ..plots import comparison as comparison_plot
 from ..workflows import comparison as grid
@@ -22,7 +23,6 @@ from .console import (
     FAILED,
     INTERRUPTED,
     complain,
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

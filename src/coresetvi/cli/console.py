@@ -4,16 +4,11 @@ The only place that prints.
 """
 
 import contextlib
-import json
-import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
+from .._json import one_line, plain
 from ..errors import CoresetviError
 
 with contextlib.suppress(ImportError):
@@ -37,17 +32,7 @@ def complain(sentence: str, as_json: bool = False, word: str = "error") -> None:
 
 def print_json(summary: dict[str, Any]) -> None:
     """One JSON object in one line."""
-    print(json.dumps(plain(summary), allow_nan=False))
-
-
-def plain(value: Any) -> Any:
-    """Only what strict JSON knows: numpy numbers become Python's, NaN and infinity null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    value = value.item() if isinstance(value, np.generic) else value
-    return None if isinstance(value, float) and not np.isfinite(value) else value
+    print(one_line(plain(summary)))
 
 
 def show_table(header: list[str] | None, rows: list[list[str]], *, whole: bool = False) -> None:
@@ -78,16 +63,3 @@ def reporting(as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt as error:
         complain("interrupted", as_json)
         raise typer.Exit(INTERRUPTED) from error
-
-
-def enable_compilation_cache() -> None:
-    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    cache = os.environ.get("XDG_CACHE_HOME")
-    place = (Path(cache) if cache else Path.home() / ".cache") / "coresetvi" / "jit"
-    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
-            jax.config.update("jax_compilation_cache_dir", str(place))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -8,9 +8,9 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
+from ..fitting.compilation import enable_compilation_cache
 from . import demonstration
 from .console import (
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

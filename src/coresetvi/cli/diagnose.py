@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 from ..constructions.by_name import check_choice
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..posterior.diagnosis import diagnose as certify
 from ..posterior.sampling import SAMPLERS
 from ..posterior.sampling import sample as draw
-from .console import enable_compilation_cache, print_json, reporting, say, show_table
+from .console import print_json, reporting, say, show_table
 
 with contextlib.suppress(ImportError):
     import typer

@@ -14,9 +14,10 @@ from ..data import files as tables
 from ..errors import InputError
 from ..export import rows
 from ..export.pymc import RESPONSES as PYMC_RESPONSES
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import Fit, load
 from .choices import beside
-from .console import enable_compilation_cache, print_json, reporting, say
+from .console import print_json, reporting, say
 
 with contextlib.suppress(ImportError):
     import typer

@@ -15,13 +15,13 @@ from ..constructions.by_name import METHODS, build_construction, check_choice
 from ..constructions.defaults import default_size
 from ..errors import InputError
 from ..fitting import artefact
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.loop import fit as fit_coreset
 from .choices import FAMILIES, learn_set, read_problem
 from .console import (
     FAILED,
     INTERRUPTED,
     complain,
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

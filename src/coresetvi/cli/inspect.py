@@ -9,9 +9,9 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from .console import (
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from ..data import files as tables
 from ..errors import InputError
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..plots import figures
 from ..plots.fit_overview import overview
 from .choices import beside
-from .console import enable_compilation_cache, print_json, reporting, say
+from .console import print_json, reporting, say
 
 with contextlib.suppress(ImportError):
     import typer

@@ -11,10 +11,10 @@ from typing import Annotated
 from ..data import files as tables
 from ..data.labels import some
 from ..errors import InputError
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from .console import (
     complain,
-    enable_compilation_cache,
     print_json,
     reporting,
     say,

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
-import uuid
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,10 +14,12 @@ from ..constructions.by_name import check_choice
 from ..data import files as tables
 from ..errors import InputError
 from ..families.draws import Draws, scalars
+from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..posterior.sampling import SAMPLERS
 from ..posterior.sampling import sample as draw
-from .console import complain, enable_compilation_cache, print_json, reporting, say, show_table
+from ..storage import whole_file
+from .console import complain, print_json, reporting, say, show_table
 
 with contextlib.suppress(ImportError):
     import typer
@@ -98,20 +98,11 @@ def write_draws(draws: Draws, out: Path, overwrite: bool) -> None:
     """Draws as a table with one column a parameter, or as an ArviZ file."""
     if out.suffix == ".nc":
         data = draws.to_arviz()
-        staging = out.with_name(f".{uuid.uuid4().hex}.nc")
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            data.to_netcdf(str(staging))
-            os.replace(staging, out)
-        except (ImportError, ValueError) as error:
-            raise InputError(f"{out} cannot be written ({error}); pip install h5netcdf") from error
-        except OSError as error:
-            raise InputError(
-                f"{out} cannot be written ({error.strerror or error}); choose another"
-            ) from error
-        finally:
-            with contextlib.suppress(OSError):
-                staging.unlink()
+        with whole_file(out) as staging:
+            try:
+                data.to_netcdf(str(staging))
+            except (ImportError, ValueError) as error:
+                raise InputError(f"{out} cannot be written ({error}); pip install h5netcdf") from error
         return
     chains, number = draws.flat.shape[:2]
     columns: dict[str, Any] = {

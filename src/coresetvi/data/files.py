@@ -5,8 +5,6 @@ Every complaint is one sentence that names the file, the column and, where there
 (the names of the columns of X) are optional.
 """
 
-import os
-import uuid
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from ..storage import whole_file
 from .dataset import Dataset
 from .labels import Labels, encode_labels, some
 
@@ -175,22 +174,14 @@ def write_table(path: Any, columns: dict[str, Any], *, overwrite: bool = False) 
     path, pyarrow = Path(path), _pyarrow()
     suffix = check_suffix(path, WRITABLE)
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
-    staging = path.with_name(f".{uuid.uuid4().hex}{suffix}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            if suffix == ".parquet":
-                pyarrow.parquet.write_table(table, staging)
-            else:
-                options = pyarrow.csv.WriteOptions(delimiter=SEPARATORS[suffix])
-                with pyarrow.output_stream(str(staging)) as stream:  # compresses if the name says so
-                    pyarrow.csv.write_csv(table, stream, options)
-            os.replace(staging, path)
-        finally:
-            staging.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or " ".join(str(error).split())
-        raise InputError(f"{path} cannot be written ({reason}); choose another place") from error
+    with whole_file(path) as staging:
+        if suffix == ".parquet":
+            pyarrow.parquet.write_table(table, staging)
+        else:
+            options = pyarrow.csv.WriteOptions(delimiter=SEPARATORS[suffix])
+            packing = "gzip" if suffix.endswith(".gz") else None
+            with pyarrow.output_stream(str(staging), compression=packing) as stream:
+                pyarrow.csv.write_csv(table, stream, options)
 
 
 def _pyarrow() -> Any:

@@ -1,7 +1,8 @@
 """Named data sets. Each loader returns `(train, test)`, both `Dataset`; classes are labelled 0..C-1.
 
 Files are looked for in `$CORESETVI_DATA`, then in the user's cache (`$XDG_CACHE_HOME/coresetvi` or
-`~/.cache/coresetvi`). Adult is downloaded into the cache if `pooch` is installed.
+`coresetvi` where this system keeps caches, on Linux `~/.cache`). Adult is downloaded into the
+cache if `pooch` is installed.
 """
 
 import functools

@@ -1,7 +1,8 @@
 """Finding and reading data files: folders, downloads, and one sentence about what is missing or damaged.
 
 Files are looked for in `$CORESETVI_DATA`, then in the user's cache (`$XDG_CACHE_HOME/coresetvi` or
-`~/.cache/coresetvi`). What has an address is downloaded into the cache if `pooch` is installed.
+`coresetvi` where this system keeps caches, on Linux `~/.cache`). What has an address is downloaded into the
+cache if `pooch` is installed.
 """
 
 import gzip
@@ -17,6 +18,7 @@ import numpy as np
 
 from ..data.dataset import Dataset
 from ..errors import InputError
+from ..storage import cache_folder
 
 Pair = tuple[Dataset, Dataset]  # what every loader returns: rows to fit, rows to score on
 
@@ -68,9 +70,8 @@ BROKEN = (OSError, EOFError, ValueError, zlib.error)  # what reading a damaged f
 
 def folders() -> list[Path]:
     """Where files are looked for, in this order; the last one is the cache."""
-    given, cache = os.environ.get("CORESETVI_DATA"), os.environ.get("XDG_CACHE_HOME")
-    cached = (Path(cache) if cache else Path.home() / ".cache") / "coresetvi"
-    return [Path(given), cached] if given else [cached]
+    given = os.environ.get("CORESETVI_DATA")
+    return [Path(given), cache_folder()] if given else [cache_folder()]
 
 
 def find(name: str) -> Path:

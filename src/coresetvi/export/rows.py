@@ -1,7 +1,5 @@
 """A coreset as rows that every tool understands: weighted, with one plain label each; and as a file."""
 
-import os
-import uuid
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from ..errors import InputError
 from ..fitting.result import Fit
 from ..models.glm import LinearPredictor
 from ..models.likelihoods import Poisson
+from ..storage import write_file
 
 
 def hard_rows(coreset: Dataset, num_classes: int | None) -> Dataset:
@@ -148,13 +147,4 @@ def row_columns(rows: Dataset, classes: list[Any] | None, weight: str = "weight"
 def write_text(path: Path, text: str, *, overwrite: bool = False) -> None:
     """Write a text file, whole or not at all."""
     tables.check_file(path, overwrite=overwrite)
-    staging = path.with_name(f".{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            staging.write_text(text, encoding="utf-8")
-            os.replace(staging, path)
-        finally:
-            staging.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from error
+    write_file(path, text.encode("utf-8"))

@@ -1,11 +1,11 @@
 """A coreset posterior as a Stan program and its data."""
 
 import dataclasses
-import json
 import string
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .._json import one_line
 from ..data.files import check_file
 from ..fitting.result import Fit
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
@@ -64,7 +64,7 @@ class StanProgram:
         program, data = program_files(path)
         for file in (program, data):
             check_file(file, overwrite=overwrite)
-        write_text(data, json.dumps(self.data, allow_nan=False) + "\n", overwrite=overwrite)
+        write_text(data, one_line(self.data) + "\n", overwrite=overwrite)
         write_text(program, self.program, overwrite=overwrite)
         return program, data
 

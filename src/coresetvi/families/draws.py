@@ -11,7 +11,7 @@ import numpy as np
 from ..data.dataset import Dataset
 from ..errors import InputError
 from ..models.base import Model
-from .importance import usable
+from .importance import resample, usable
 
 # A chain that has mixed stays below the first; an estimate needs about the second.
 RHAT_LIMIT, FEWEST_EFFECTIVE = 1.01, 400
@@ -137,13 +137,9 @@ class Draws:
         """As many draws without weights: each is repeated in proportion to its weight."""
         if self.log_weights is None:
             return self
-        from blackjax.smc.resampling import systematic
-
         key = jax.random.key(key) if isinstance(key, int) else key
         chains, draws = self.flat.shape[:2]
-        picked = np.asarray(systematic(key, jnp.asarray(self.weights.ravel()), chains * draws))
-        # Repeats of a draw come one after another; shuffled, they do not all land in one chain.
-        picked = np.asarray(jax.random.permutation(key, picked))
+        picked = np.asarray(resample(key, jnp.asarray(self.weights.ravel()), chains * draws))
 
         def choose(values: np.ndarray) -> np.ndarray:
             return values.reshape(-1, *values.shape[2:])[picked].reshape(values.shape)

@@ -6,17 +6,19 @@ coreset term cannot differ between them.
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 # Log-weights that differ by less are equal: what is left is the rounding of float32.
 EQUAL_LOG_WEIGHTS = 1e-3
 # Part of the draws that counts, above which the weights are as good as equal.
 EVEN_ESS = 0.95
+# Fewer large weights than the first are no tail; one of a shape below the second needs no smoothing.
+FEWEST_IN_TAIL, LIGHT_TAIL = 5, 1 / 3
 
 
 def log_weights(
@@ -71,29 +73,19 @@ def usable(quality: Mapping[str, Any]) -> bool:
 
 
 def pareto_khat(log_w) -> float:
-    """Shape of a generalised Pareto distribution fitted to the largest importance weights.
+    """Shape of the generalised Pareto distribution that the largest importance weights follow.
 
     The weights have about 1/k finite moments: below 0.5 the estimate behaves as usual, above 0.7 it cannot be
-    trusted however many draws there are. The tail is the largest min(S/5, 3 sqrt(S)) weights; the shape is
-    the profile-posterior mean of Zhang and Stephens, shrunk towards 0.5 by a prior worth ten draws.
+    trusted however many draws there are. Infinity where nothing can be said.
     """
-    log_w = np.sort(np.asarray(log_w, dtype=np.float64))
-    num_samples = log_w.size
-    tail_size = int(min(num_samples / 5, 3 * math.sqrt(num_samples)))
-    if tail_size < 5:
-        return math.inf
-    threshold = log_w[-tail_size - 1]
-    if not np.all(np.isfinite(log_w[-tail_size - 1 :])):
-        return math.inf
-    top = log_w[-1]
-    excess = np.exp(log_w[-tail_size:] - top) - np.exp(threshold - top)
-    if top - threshold < EQUAL_LOG_WEIGHTS:
-        return -math.inf  # all large weights equal: the lightest tail there is
-    return _fit_generalised_pareto(np.maximum(excess, 1e-300))
+    return fit_tail(log_w).shape
 
 
 def smoothed_weights(log_w) -> tuple[np.ndarray, float]:
     """Normalised log-weights whose largest are replaced by quantiles of the Pareto tail, and its k-hat.
+
+    The largest weights are noise about a tail that the fit knows better than they do. None becomes larger
+    than the largest was, and tails so light that there is little to gain are left alone.
 
     >>> log_w, khat = smoothed_weights(np.zeros(100))
     >>> float(np.exp(log_w).sum().round(6)), khat
@@ -101,32 +93,53 @@ def smoothed_weights(log_w) -> tuple[np.ndarray, float]:
     """
     log_w = np.asarray(log_w, dtype=np.float64)
     # A draw where the model breaks down has no weight, and must not take the others' with it.
-    log_w = np.where(np.isnan(log_w), -np.inf, log_w)
-    khat = pareto_khat(log_w)
-    smooth = log_w
-    if math.isfinite(khat):
-        # Only the ratios matter, and float32 has digits for them near zero.
-        smooth = np.asarray(_smooth_tail(jnp.asarray(log_w - log_w.max())), np.float64)
-    return smooth - _log_sum_exp(smooth), khat
+    smooth = np.where(np.isnan(log_w), -np.inf, log_w)
+    tail = fit_tail(smooth)
+    if LIGHT_TAIL <= tail.shape < math.inf:
+        places = np.argsort(smooth, kind="stable")[-tail.size :]
+        smooth[places] = smooth.max() + np.log(np.minimum(tail.quantiles(), 1.0))
+    with np.errstate(invalid="ignore"):  # where no draw has any weight, the weights are not numbers
+        return smooth - np.logaddexp.reduce(smooth), tail.shape
 
 
-@jax.jit
-def _smooth_tail(log_w: Float[Array, " s"]) -> Float[Array, " s"]:
-    from blackjax.diagnostics import psis_weights
+class Tail(NamedTuple):
+    """The largest `size` of some weights, in units of the very largest: generalised Pareto over `threshold`.
 
-    return psis_weights(log_w)[0]
+    A `shape` that is not finite stands alone: infinity if no tail can be fitted, minus infinity if all large
+    weights are equal.
+    """
+
+    size: int
+    threshold: float
+    shape: float
+    scale: float
+
+    def quantiles(self) -> np.ndarray:
+        """One weight for each of the tail's, from the smallest: the middles of equally likely parts."""
+        levels = (np.arange(self.size) + 0.5) / self.size
+        with np.errstate(over="ignore"):  # of a tail that has next to no mean, the largest may be infinite
+            return self.threshold + self.scale * np.expm1(-self.shape * np.log1p(-levels)) / self.shape
 
 
-def _log_sum_exp(values: np.ndarray) -> float:
-    top = float(values.max())
-    return top + math.log(np.exp(values - top).sum())
+def fit_tail(log_w) -> Tail:
+    """The tail of importance weights: the largest min(S/5, 3 sqrt(S)) of them (Vehtari et al., 2024)."""
+    log_w = np.sort(np.asarray(log_w, dtype=np.float64))
+    size = int(min(log_w.size / 5, 3 * math.sqrt(log_w.size)))
+    if size < FEWEST_IN_TAIL or not np.all(np.isfinite(log_w[-size - 1 :])):
+        return Tail(size, math.nan, math.inf, math.nan)
+    if log_w[-1] - log_w[-size - 1] < EQUAL_LOG_WEIGHTS:
+        return Tail(size, 1.0, -math.inf, 0.0)
+    weights = np.exp(log_w[-size - 1 :] - log_w[-1])
+    shape, scale = _fit_generalised_pareto(np.maximum(weights[1:] - weights[0], 1e-300))
+    return Tail(size, float(weights[0]), shape, scale)
 
 
-def _fit_generalised_pareto(excess: np.ndarray) -> float:
-    """Shape of the generalised Pareto for sorted positive `excess`.
+def _fit_generalised_pareto(excess: np.ndarray) -> tuple[float, float]:
+    """Shape and scale of the generalised Pareto for sorted positive `excess` (Zhang and Stephens, 2009).
 
     With theta = -k/sigma the likelihood profiles to one dimension; averaging theta over a fixed grid under
-    its profile likelihood avoids both iteration and the unbounded maximum.
+    its profile likelihood avoids both iteration and the unbounded maximum. A prior worth ten draws then
+    pulls the shape towards 0.5.
     """
     size = excess.size
     grid_size = 30 + int(math.sqrt(size))
@@ -140,4 +153,25 @@ def _fit_generalised_pareto(excess: np.ndarray) -> float:
     posterior = np.exp(log_likelihood - log_likelihood.max())
     mean_theta = np.sum(theta * posterior) / posterior.sum()
     raw = float(np.mean(np.log1p(-mean_theta * excess)))
-    return raw * size / (size + 10.0) + 0.5 * 10.0 / (size + 10.0)
+    scale = float(excess.mean() if mean_theta == 0.0 else -raw / mean_theta)  # of an exponential, or not
+    return raw * size / (size + 10.0) + 0.5 * 10.0 / (size + 10.0), scale
+
+
+def resample(key: PRNGKeyArray, weights: Float[Array, " s"], number: int) -> Int[Array, " number"]:
+    """Positions of `number` draws, picked by their weights, in random order.
+
+    Systematic resampling: a comb of `number` teeth with a random start is laid over the cumulated weights, so
+    a draw of normalised weight w is picked number * w times on average and never off by one or more. In
+    random order, copies of a draw do not all land in one chain.
+
+    >>> sorted(resample(jax.random.key(0), jnp.array([0.25, 0.0, 0.75]), 4).tolist())
+    [0, 2, 2, 2]
+    """
+    start_key, order_key = jax.random.split(key)
+    # Above zero: a tooth at zero would pick the first draw even if it has no weight.
+    start = jnp.maximum(jax.random.uniform(start_key, (), weights.dtype), jnp.finfo(weights.dtype).eps)
+    ends = jnp.cumsum(weights)
+    teeth = (jnp.arange(number, dtype=weights.dtype) + start) / number
+    # Rounding may let the weights add up to less than the last tooth.
+    picked = jnp.searchsorted(ends, teeth * ends[-1])
+    return jax.random.permutation(order_key, picked)

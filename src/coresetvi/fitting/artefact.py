@@ -18,7 +18,6 @@ import importlib.metadata
 import json
 import os
 import platform
-import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,30 +27,16 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from .._files import (
-    ARRAYS_FILE,
-    DOCUMENT_FILE,
-    RESTORE,
-    checksum,
-    from_json,
-    read_file,
-    remove,
-    sync_directory,
-    to_json,
-    write_file,
-)
+from .._json import checksum, from_json, indented, to_json
+from .._registry import DTYPES
 from ..errors import ArtefactError, InputError
+from ..storage import ARRAYS_FILE, DOCUMENT_FILE, RESTORE, PathLike, aside, read_file, replace_directory
 
 FORMAT_VERSION = 1
 KINDS = ("fit", "checkpoint")
 
-# safetensors writes more types than its NumPy reader can read back (bfloat16, for one).
-_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_DTYPES += ("float16", "float32", "float64")
 _FIELDS = {"kind": str, "coresetvi": str, "created": str, "document": dict, "arrays": dict}
 _FIELDS |= {"arrays_bytes": int, "arrays_sha256": str, "sha256": str}
-
-PathLike = str | os.PathLike[str]
 
 
 def write(
@@ -87,25 +72,8 @@ def write(
         "arrays_sha256": hashlib.sha256(content).hexdigest(),
     }
     envelope["sha256"] = checksum(envelope)
-    text = json.dumps(envelope, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-
-    target = Path(os.path.realpath(path))  # a link stays; what it points at is replaced
-    staging = target.with_name(f".{target.name}.coresetvi-{uuid.uuid4().hex}")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging.mkdir()
-        write_file(staging / ARRAYS_FILE, content)
-        # Lone surrogates (file names that are not UTF-8) become the escapes JSON has for them.
-        write_file(staging / DOCUMENT_FILE, text.encode("utf-8", "backslashreplace"))
-        sync_directory(staging)
-        _install(staging, target, overwrite)
-    except OSError as error:
-        raise ArtefactError(
-            f"{path} cannot be written ({error.strerror or error}); "
-            "choose a directory that you may write to, on a disk with room"
-        ) from error
-    finally:
-        remove(staging)
+    files = {ARRAYS_FILE: content, DOCUMENT_FILE: indented(envelope)}
+    replace_directory(path, files, overwrite=overwrite)
     return Path(path)
 
 
@@ -133,7 +101,7 @@ def check_target(path: PathLike, *, overwrite: bool = False) -> None:
             f"{path} holds files that are not part of a saved fit, such as "
             f"{(strangers or present)[0]}; choose another directory"
         )
-    interrupted = not os.path.exists(target) and _aside(target).is_dir()
+    interrupted = not os.path.exists(target) and aside(target).is_dir()
     if (present or interrupted) and not overwrite:
         raise ArtefactError(
             f"{path} exists already; choose another directory or pass overwrite=True (--overwrite)"
@@ -148,8 +116,8 @@ def read(path: PathLike, *, kind: str) -> tuple[dict[str, np.ndarray], dict[str,
     coresetvi.errors.ArtefactError: no/such/place does not exist; check the path
     """
     directory = Path(os.path.realpath(path))
-    if not os.path.exists(directory) and _aside(directory).is_dir():
-        directory = _aside(directory)  # a crash between the two renames of an overwrite
+    if not os.path.exists(directory) and aside(directory).is_dir():
+        directory = aside(directory)  # a crash between the two renames of an overwrite
     if not os.path.exists(directory):
         raise ArtefactError(f"{path} does not exist; check the path")
     if not os.path.isdir(directory):
@@ -171,24 +139,6 @@ def provenance() -> dict[str, str]:
     versions = {name: version_of(name) for name in ("coresetvi", "jax", "equinox", "numpy")}
     machine = {"python": platform.python_version(), "platform": platform.platform()}
     return machine | versions | {"timestamp": _now()}
-
-
-def _install(staging: Path, target: Path, overwrite: bool) -> None:
-    """Put `staging` in the place of `target`; at every moment one of old and new can be read."""
-    aside = _aside(target)
-    try:
-        if os.path.isdir(target) and not os.listdir(target):
-            target.rmdir()  # Windows does not rename onto a directory, not even an empty one
-        elif overwrite and os.path.isdir(target):
-            remove(aside)  # left by a crash after an earlier replacement: out of date
-            os.replace(target, aside)
-        os.replace(staging, target)
-    except BaseException:
-        if aside.is_dir() and not os.path.exists(target):
-            os.replace(aside, target)
-        raise
-    sync_directory(target.parent)
-    remove(aside)
 
 
 def _read_envelope(file: Path) -> dict[str, Any]:
@@ -251,7 +201,7 @@ def _prepare(name: str, value: Any) -> np.ndarray:
         raise ArtefactError(
             f"array {name!r} cannot be turned into numbers; convert it (a JAX key by jax.random.key_data)"
         ) from error
-    if array.dtype.name not in _DTYPES:
+    if array.dtype.name not in DTYPES:
         raise ArtefactError(
             f"array {name!r} has dtype {array.dtype}, which cannot be saved; "
             "convert it to booleans, integers or floats"
@@ -261,11 +211,6 @@ def _prepare(name: str, value: Any) -> np.ndarray:
 
 def _describe(array: np.ndarray) -> dict[str, Any]:
     return {"shape": list(array.shape), "dtype": array.dtype.name}
-
-
-def _aside(target: Path) -> Path:
-    """Where an artefact waits while its successor moves in: a fixed name, so `read` can find it."""
-    return target.parent / f".{target.name}.coresetvi-old"
 
 
 def version_of(package: str) -> str:

@@ -1,9 +1,13 @@
-"""Room for compiled programs, in a process that fits many models."""
+"""Compiled programs: room for them in a process that fits many models, and a place on the disk."""
 
+import contextlib
 import gc
+import os
 from pathlib import Path
 
 import jax
+
+from ..storage import cache_folder
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Part of the allowed memory maps at which room is made: a fit needs about a fiftieth of them.
@@ -28,3 +32,15 @@ def make_room() -> bool:
     jax.clear_caches()
     gc.collect()
     return True
+
+
+def enable_compilation_cache() -> None:
+    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
+        place = cache_folder() / "jit"
+        place.mkdir(parents=True, exist_ok=True)
+        if os.access(place, os.W_OK):
+            jax.config.update("jax_compilation_cache_dir", str(place))
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -1,12 +1,10 @@
 """Figures that no window has to show, and files written whole or not at all."""
 
-import contextlib
-import os
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
+from ..storage import whole_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,19 +16,11 @@ MOST_PIXELS = 2.0e6  # many panels are looked at one by one, or from afar
 def save_figure(figure: "Figure", file: Any) -> None:
     """Write a picture in the format that the name of `file` ends in, whole or not at all."""
     file = Path(file)
-    staging = file.with_name(f".{uuid.uuid4().hex}{file.suffix}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        width, height = figure.get_size_inches()
+    width, height = figure.get_size_inches()
+    with whole_file(file) as staging:
         figure.savefig(staging, dpi=min(150.0, (MOST_PIXELS / (width * height)) ** 0.5))
         if file.suffix == ".png":
             _reduce_colours(staging)
-        os.replace(staging, file)
-    except OSError as error:
-        raise InputError(f"{file} cannot be written ({error.strerror or error}); choose another") from error
-    finally:
-        with contextlib.suppress(OSError):
-            staging.unlink()
 
 
 def _reduce_colours(file: Path) -> None:

@@ -19,6 +19,7 @@ import dataclasses
 import math
 from typing import Any
 
+from .._json import plain
 from ..families.importance import usable
 
 Numbers = dict[str, int | float]
@@ -54,12 +55,6 @@ class Certificate:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, words and dictionaries; what is not finite, as in JSON, is None."""
-
-        def plain(value: Any) -> Any:
-            if isinstance(value, dict):
-                return {name: plain(item) for name, item in value.items()}
-            return None if isinstance(value, float) and not math.isfinite(value) else value
-
         return plain(dataclasses.asdict(self))
 
     def lines(self) -> list[list[str]]:

@@ -16,7 +16,7 @@ from ..data.dataset import Dataset
 from ..errors import InputError
 from ..families.base import need_density
 from ..families.draws import Draws, chain_measures
-from ..families.importance import khat_threshold, normalise, normalised_ess, pareto_khat, usable
+from ..families.importance import khat_threshold, normalise, normalised_ess, pareto_khat, resample, usable
 from ..fitting.result import Fit
 from ..models.log_joint import LogJoint
 from ..models.prediction import align, scores
@@ -184,9 +184,7 @@ _sums = eqx.filter_jit(log_likelihood_sums)
 
 def resampled(fit: Fit, thetas: Any, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
     """Draws of r, drawn anew by their weights, as one chain."""
-    from blackjax.smc.resampling import systematic
-
-    picked = systematic(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
+    picked = resample(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
     kept = thetas[picked]
     joint = LogJoint(fit.model, fit.coreset, jnp.mean(thetas, axis=0)).of_draws(kept)
     about = {"proposals": len(weights), "ess": float(normalised_ess(jnp.asarray(weights)))}

@@ -16,7 +16,7 @@ from ..errors import InputError
 from ..families.base import Family, Psi, need_density
 from ..families.draws import Draws
 from ..families.gaussian import FullRank, MeanField
-from ..families.importance import khat_threshold, log_weights, normalised_ess, smoothed_weights
+from ..families.importance import khat_threshold, log_weights, normalised_ess, resample, smoothed_weights
 from ..families.initial import start_family
 from ..fitting.compilation import make_room
 from ..fitting.result import Fit
@@ -195,16 +195,13 @@ def by_chains(method: str) -> Callable[[Request], tuple]:
 
 def by_importance(request: Request) -> tuple:
     """Draws of r, drawn anew by their smoothed importance weights."""
-    from blackjax.smc.resampling import systematic
-
     wanted = request.num_chains * request.num_samples
     thetas, proposal = request.proposals(PROPOSALS * wanted)
     joint = request.log_joint.of_draws(thetas)
     prior = jnp.zeros_like(joint)  # already in the log-joint
     log_w, khat = smoothed_weights(log_weights(joint, prior, proposal))
     weights = np.exp(log_w)
-    pick_key, order_key = jax.random.split(jax.random.fold_in(request.key, 1))
-    picked = jax.random.permutation(order_key, systematic(pick_key, jnp.asarray(weights), wanted))
+    picked = resample(jax.random.fold_in(request.key, 1), jnp.asarray(weights), wanted)
     about = {
         "proposals": len(weights),
         "ess": float(normalised_ess(jnp.asarray(weights))),

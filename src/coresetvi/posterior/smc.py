@@ -16,7 +16,7 @@ from jaxtyping import Array, PRNGKeyArray
 
 from ..errors import InputError
 from ..families.base import Family, Psi
-from ..families.importance import normalise, normalised_ess
+from ..families.importance import normalise, normalised_ess, resample
 from ..fitting.progress import Progress
 from ..models.log_joint import LogJoint
 from .chains import hmc_transition
@@ -83,7 +83,6 @@ def next_temperature(
 ) -> tuple[Array, Array, Array, Array]:
     """Particles at the next temperature, that temperature, a better step size, and the acceptance rate."""
     from blackjax.mcmc import hmc
-    from blackjax.smc.resampling import systematic
 
     resample_key, move_key = jax.random.split(key)
 
@@ -97,7 +96,7 @@ def next_temperature(
     # Adding up rises may miss 1 by rounding.
     new = jnp.where(rise >= 1.0 - temperature, 1.0, temperature + rise)
     weights = normalise(rise * ratios)
-    particles = particles[systematic(resample_key, weights, particles.shape[0])]
+    particles = particles[resample(resample_key, weights, particles.shape[0])]
 
     def log_density(theta):
         return family.log_prob(psi, theta) + new * log_ratio(theta)

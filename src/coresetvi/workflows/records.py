@@ -4,10 +4,8 @@ A file is whole or absent, and carries a fingerprint of all that its record depe
 only where it would come out the same.
 """
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .._files import checksum, from_json, to_json, write_file
+from .._json import checksum, from_json, indented, to_json
 from ..data.dataset import Dataset
 from ..errors import InputError
+from ..storage import unwritable, write_file
 
 FOLDER = "records"
 TABLE, PICTURE = "comparison.csv", "comparison.png"
@@ -57,7 +56,7 @@ def open_records(
         kept = {file.stem: read_record(file, wanted) for file in record_files(folder)}
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _unwritable(folder, error) from error
+        raise InputError(unwritable(folder, error, "folder")) from error
     return {name: kept[name] for name in wanted if name in kept}
 
 
@@ -75,9 +74,9 @@ def record_files(folder: Any) -> list[Path]:
 def parse_record(text: str) -> tuple[Fingerprint, Record]:
     """Fingerprint and record in the text of a file; `ValueError` if it is damaged."""
     try:
-        document = json.loads(text)
-        content = {name: document[name] for name in ("fingerprint", "record")}
-        if document["sha256"] != checksum(content):
+        found = json.loads(text)
+        content = {name: found[name] for name in ("fingerprint", "record")}
+        if found["sha256"] != checksum(content):
             raise ValueError("its checksum does not match")
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("it is no whole record") from error
@@ -113,21 +112,7 @@ def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Recor
         "fingerprint": to_json(fingerprint, "fingerprint"),
         "record": to_json(record, "record"),
     }
-    text = json.dumps(content | {"sha256": checksum(content)}, indent=2, allow_nan=False) + "\n"
-    replace_file(record_file(folder, name), text.encode("utf-8"))
-
-
-def replace_file(file: Path, content: bytes) -> None:
-    """Write a file whole, or leave what there was."""
-    staging = file.with_name(f".{file.stem}.{os.getpid()}.part")  # others may write the same table
-    try:
-        write_file(staging, content)
-        os.replace(staging, file)
-    except OSError as error:
-        raise _unwritable(file, error) from error
-    finally:
-        with contextlib.suppress(OSError):
-            staging.unlink(missing_ok=True)
+    write_file(record_file(folder, name), indented(content | {"sha256": checksum(content)}))
 
 
 def digest(*parts: Dataset) -> str:
@@ -138,7 +123,3 @@ def digest(*parts: Dataset) -> str:
             found.update(f"{array.shape}{array.dtype}".encode())
             found.update(np.ascontiguousarray(array).data)
     return found.hexdigest()
-
-
-def _unwritable(path: Path, error: OSError) -> InputError:
-    return InputError(f"{path} cannot be written ({error.strerror or error}); choose another --out")
