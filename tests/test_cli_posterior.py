@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import coresetvi as cvi
 from coresetvi import cli
-from coresetvi.data import files as tables
+from coresetvi.data import files
 from coresetvi.families import FullRank
 from coresetvi.models import LinearRegression, LogisticRegression, SoftmaxRegression
 from coresetvi.plots import fit_overview as posterior_plots
@@ -123,7 +123,7 @@ def test_draws_are_written_as_a_table(folder, tmp_path, name):
     assert answer.exit_code == 0, answer.output
     assert strict(answer.stdout)["out"] == str(out)
     draws = cvi.sample(cvi.load(folder / "line"), method="variational", num_samples=5, key=0)
-    columns = {key: np.asarray(column) for key, column in tables.open_table(out).columns.items()}
+    columns = {key: np.asarray(column) for key, column in files.open_table(out).columns.items()}
     assert list(columns) == ["chain", "draw", "log_density", *(f"coef[{key}]" for key in NAMES)]
     assert columns["chain"].tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
     assert columns["draw"].tolist() == [0, 1, 2, 3, 4] * 4

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import coresetvi as cvi
 from coresetvi import cli
 from coresetvi.constructions import by_name
-from coresetvi.data import files as tables
+from coresetvi.data import files, tables
 from coresetvi.data import split as held_out
 from coresetvi.data.labels import Labels
 from coresetvi.errors import InputError
@@ -135,7 +135,7 @@ def test_mean_and_standard_error_by_hand(answer):
 
 
 def test_csv_has_what_the_records_have(folder, answer):
-    columns = tables.open_table(answer["files"]["table"]).columns
+    columns = files.open_table(answer["files"]["table"]).columns
     assert list(columns) == list(answer["records"][0])
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*map(list, columns.values()), strict=True)]
     assert [{name: value.as_py() for name, value in row.items()} for row in rows] == answer["records"]
@@ -398,7 +398,7 @@ def test_a_file_to_score_on(folder, tmp_path, canned):
     assert np.asarray(expected.y).tolist() == [1, 1, 1]
     x = np.asarray(expected.x)
     columns = {"kind": ["yes"] * 3, "length": x[:, 1], "more": ["a"] * 3, "width": x[:, 0], "w": [1, 2, 3]}
-    tables.write_table(tmp_path / "other.csv", columns)
+    files.write_table(tmp_path / "other.csv", columns)
     other = held_out.read_test(tmp_path / "other.csv", data, labels, "w", ["more"])
     np.testing.assert_allclose(other.x, x, rtol=1e-6)
     assert np.asarray(other.weights).tolist() == [1, 2, 3]
@@ -427,10 +427,10 @@ BAD_INPUTS = {
     "fewer points": ([*COMPARE, "--sizes", "5,-3"], "--sizes has '-3'"),
     "odd digits": ([*COMPARE, "--sizes", "²"], "--sizes has '²'"),
     "too many points": ([*SIZES, "--sizes", "5,72,73,99"], "--sizes has 73, but there are only 72 rows"),
-    "no keys": ([*SIZES, "--keys", "0"], "--keys is 0, so there is nothing to fit; use at least 1"),
-    "no part": ([*SIZES, "--test-share", "0"], "--test-share is 0, not a part of the rows"),
-    "all": ([*SIZES, "--test-share", "1"], "--test-share is 1, not a part of the rows"),
-    "nearly all": ([*SIZES, "--test-share", "0.999"], "of 80 rows leaves too few to fit"),
+    "no keys": ([*SIZES, "--keys", "0"], "--keys 0 leaves nothing to fit; use at least 1"),
+    "no part": ([*SIZES, "--test-share", "0"], "--test-share 0 is not a part of the rows"),
+    "all": ([*SIZES, "--test-share", "1"], "--test-share 1 is not a part of the rows"),
+    "nearly all": ([*SIZES, "--test-share", "0.999"], "--test-share 0.999 of 80 rows leaves too few to fit"),
     "too little": ([*SIZES, "--test-share", "0.001"], "of 80 rows leaves too few to score on"),
     "two tests": ([*SIZES, "--test-share", "0.1", "--test", "x.csv"], "exclude each other"),
     "no test": ([*SIZES, "--test", "{tmp}/none.csv"], "none.csv does not exist"),
@@ -473,6 +473,6 @@ def test_a_record_is_whole_or_absent(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(records.os, "replace", no_room)
-    with pytest.raises(InputError, match=r"No space left on device.*another --out"):
+    with pytest.raises(InputError, match=r"No space left on device.*another folder"):
         records.write_record(tmp_path, "a-5-1", prints, {})
     assert [file.name for file in (tmp_path / "records").iterdir()] == ["a-5-0.json"]

@@ -38,7 +38,7 @@ class Checkpoint:
             return
         if self._path.exists() and not resume:
             raise InputError(
-                f"{self._path} exists already; pass resume=True (--resume) to continue from it, "
+                f"{self._path} exists already; pass resume=True to continue from it, "
                 "or choose another directory."
             )
         if not resume:

@@ -32,7 +32,7 @@ EXPLANATIONS = {
     "non_finite": "The fit turned non-finite at step {step}; this is the last good state. "
     "Try a smaller learning rate, more samples or a tighter prior.",
     "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
-    "pass a larger num_steps (--steps) to go on.",
+    "pass a larger num_steps to go on.",
     "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
