@@ -222,7 +222,7 @@ def spy(calls, name, function):
 def test_other_formats(folder, tmp_path, ending, start):
     fit = cvi.load(folder / "line")
     draws = cvi.sample(fit, method="variational", num_samples=20)
-    plots.save_figure(posterior_plots.fit_overview(fit, draws=draws), tmp_path / f"a.{ending}")
+    plots.save_figure(posterior_plots.overview(fit, draws=draws), tmp_path / f"a.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes().startswith(start)
 
 
@@ -230,7 +230,7 @@ def test_pairs_are_of_the_first_parameters_and_say_so():
     model = SoftmaxRegression(3, 3, intercept=True)
     fit = made_up(model, cvi.Dataset(X, registry.labels(X, 3)))
     draws = cvi.sample(fit, method="variational", num_samples=20)
-    figure = posterior_plots.fit_overview(fit, draws=draws)
+    figure = posterior_plots.overview(fit, draws=draws)
     left, right = figure.subfigs
     # No history: only the weights on the left.
     assert len(left.axes) == 1 and len(right.axes) == posterior_plots.MOST_PAIRS**2

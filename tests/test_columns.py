@@ -19,8 +19,8 @@ from coresetvi.data import Dataset, tables
 from coresetvi.errors import InputError
 
 NAN = float("nan")
-WAYS = ["pandas", "objects", "categories", "polars", "arrow", "dictionary", "csv", "parquet", "npz"]
-FRAMES = WAYS[:6]
+FRAMES = ["pandas", "nullable", "objects", "categories", "polars", "arrow", "dictionary"]
+WAYS = [*FRAMES, "csv", "parquet", "npz"]
 
 
 class Column(NamedTuple):
@@ -67,6 +67,9 @@ COLUMNS = {
     "dates": Column(
         [datetime.date(2024, 1, 2), None], row=0, words=("2024-01-02", "not a number"), not_in=("npz",)
     ),
+    "dates after null": Column(
+        [None, datetime.datetime(2024, 1, 2)], row=1, words=("2024-01-02", "not a number"), not_in=("npz",)
+    ),
     "times": Column([datetime.datetime(2024, 1, 2, 3)], row=0, words=("2024-01-02", "not a number")),
     "durations": Column([datetime.timedelta(days=2)], row=0, words=("not a number",), not_in=("csv",)),
     "lists": Column(
@@ -110,7 +113,8 @@ def frame_of(entries: list[Any], way: str) -> Any:
         array = pyarrow.array(entries)
         return pyarrow.table({"a": array.dictionary_encode() if way == "dictionary" else array})
     dtype: Any = {"objects": object, "categories": "category"}.get(way)
-    return pandas.DataFrame({"a": pandas.Series(entries, dtype=dtype)})
+    series = pandas.Series(entries, dtype=dtype)
+    return pandas.DataFrame({"a": series.convert_dtypes() if way == "nullable" else series})
 
 
 @pytest.mark.parametrize(("name", "way"), CASES)
@@ -133,15 +137,24 @@ def test_every_way_in_reads_a_column_alike(name, way, tmp_path):
         assert sentence.startswith(f"column 'a' of {tmp_path / 'rows'}.{way} has ")
 
 
-@pytest.mark.parametrize("way", ["pandas", "objects", "categories", "polars", "arrow", "dictionary"])
-@pytest.mark.parametrize("entries", [[0, 1, 1], [True, False, True], ["0", "1", "1"]], ids=str)
-def test_a_target_in_a_frame_is_read_as_in_a_file(entries, way, tmp_path):
+TARGETS = {
+    "whole numbers": ([0, 1, 1], "int32"),
+    "booleans": ([True, False, True], "int32"),
+    "text": (["0", "1", "1"], "int32"),
+    "decimals": ([Decimal("0.5"), Decimal("1"), Decimal("-1.25")], "float32"),
+}
+
+
+@pytest.mark.parametrize("way", FRAMES)
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_in_a_frame_is_read_as_in_a_file(name, way, tmp_path):
+    entries, dtype = TARGETS[name]
     frame = frame_of(entries, way)
     table = {"a": frame["a"], "b": [1.5, 2.5, 3.5]}
     make = {"polars": polars.DataFrame, "arrow": pyarrow.table, "dictionary": pyarrow.table}
     data = Dataset(make.get(way, pandas.DataFrame)(table), y="a")
     pyarrow.parquet.write_table(pyarrow.table({"a": entries, "b": [1.5, 2.5, 3.5]}), tmp_path / "a.parquet")
     again, labels = tables.read_table(tmp_path / "a.parquet", target="a", kind="numbers")
-    assert data.y is not None and data.y.dtype == "int32" and labels.classes is None
+    assert data.y is not None and data.y.dtype == dtype and labels.classes is None
     np.testing.assert_array_equal(np.asarray(data.y), again.y)
     assert data.target == again.target == "a" and data.columns == again.columns == ("b",)

@@ -85,6 +85,17 @@ def test_labels_are_told_from_amounts(values, kind, codes, classes):
     assert found_codes.tolist() == codes and found_classes == classes
 
 
+@pytest.mark.parametrize("values", [[3, 5, 3], [True, False, True], ["b", "a", "b"]], ids=str)
+def test_a_target_of_categories_has_their_classes(tmp_path, values):
+    """Arrow's dictionaries stand for what is in them, numbers or text."""
+    target = pa.array(values).dictionary_encode()
+    pa.parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": target}), tmp_path / "a.parquet")
+    data, labels = tables.read_table(tmp_path / "a.parquet", target="y")
+    assert labels.classes == tuple(sorted(set(values)))
+    assert [type(name) for name in labels.classes] == [type(values[0])] * 2
+    assert data.y is not None and [labels.classes[code] for code in data.y.tolist()] == values
+
+
 def test_the_number_of_classes_can_be_larger_than_what_is_seen():
     codes, classes = labels.encode_labels(np.array([0, 2, 2]), "y", "classes", 4)
     assert codes.tolist() == [0, 2, 2] and classes == (0, 1, 2, 3)
