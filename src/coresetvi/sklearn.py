@@ -83,7 +83,7 @@ class CoresetClassifier(ClassifierMixin, _Estimator):
 
     Parameters
     ----------
-    size : points of the coreset; by default two a parameter, between 20 and 500.
+    size : points of the coreset; by default two per parameter, between 20 and 500.
     hidden : sizes of the hidden layers of a network, such as (20,); None for a regression.
     intercept : whether there is a constant term.
     prior_scale : standard deviation of the normal prior on every coefficient (of standardised columns).

@@ -107,7 +107,8 @@ def export(
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(TOOLS), help="The tool to write for; by default the ending of --out says."
+            metavar="|".join(TOOLS),
+            help="The tool to write for; by default it follows from the ending of --out.",
         ),
     ] = None,
     out: Annotated[

@@ -39,7 +39,7 @@ def inspect(
     ] = 10,
     as_json: Json = False,
 ) -> None:
-    """Show what a fitted coreset holds. Model, quality, origin and its heaviest points.
+    """Show what a fitted coreset holds: its model, quality, origin and heaviest points.
 
     \b
     Examples:
