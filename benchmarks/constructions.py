@@ -10,8 +10,7 @@ import numpy as np
 
 import coresetvi as cvi
 from coresetvi.inner import Unrolled
-from coresetvi.inner.mode import laplace_moments
-from coresetvi.posterior.distances import gaussian_kl
+from coresetvi.posterior.distances import gaussian_kl, laplace_moments
 
 KEYS = (0, 1, 2)
 SIZES = (10, 40, 100)

@@ -7,7 +7,7 @@ import scipy.optimize
 import scipy.special
 
 import coresetvi as cvi
-from coresetvi.inner.mode import laplace_moments
+from coresetvi.posterior.distances import laplace_moments
 
 LARGEST = float(scipy.special.lambertw(math.exp(-1.0)).real)  # of z sigmoid(-z)
 SIZES = (10, 40, 100)

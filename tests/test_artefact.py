@@ -164,9 +164,7 @@ def test_examples():
 
 
 def test_existing_artefact_needs_overwrite(saved):
-    words = re.escape(
-        f"{saved} exists already; choose another directory or pass overwrite=True (--overwrite)"
-    )
+    words = re.escape(f"{saved} exists already; choose another directory or pass overwrite=True")
     refused(words, write, saved, NEW, {}, kind="fit")
     assert len(read(saved, kind="fit")[0]["x"]) == 3
     assert write(saved, NEW, {}, kind="fit", overwrite=True) == saved

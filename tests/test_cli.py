@@ -1,9 +1,12 @@
 """The command line, as people and scripts meet it: output, exit codes, and nothing lost on the way."""
 
+import ast
 import dataclasses
 import functools
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,12 +17,13 @@ from typer.testing import CliRunner
 
 import coresetvi as cvi
 from coresetvi import cli
-from coresetvi.cli import choices
+from coresetvi.cli import choices, console
 from coresetvi.cli import demonstration as demo
+from coresetvi.cli.shared import TaskOptions
 from coresetvi.constructions import by_name
 from coresetvi.constructions.defaults import default_size
-from coresetvi.data import files as tables
-from coresetvi.errors import InputError
+from coresetvi.data import files, tables
+from coresetvi.errors import CoresetviError, InputError
 
 SMALL = ["--size", "6", "--steps", "3"]
 
@@ -116,7 +120,9 @@ def test_the_same_seed_gives_the_same_bits_and_says_so_to_people(folder, tmp_pat
         "estimated KL",
     ):
         assert words in again.stdout
-    assert f"coresetvi predict {tmp_path / 'again'} DATA --out" in again.stdout
+    assert (
+        f"Saved in {tmp_path / 'again'}. Next: coresetvi predict {tmp_path / 'again'} DATA\n" in again.stdout
+    )
 
 
 def test_fit_equals_python(folder):
@@ -133,7 +139,7 @@ def test_predict_equals_python(folder, tmp_path, ending):
     summary = strict(result.stdout)
     assert result.exit_code == 0 and summary["columns"] == ["probability", "prediction"]
     fit, (data, _) = cvi.load(folder / "two"), tables.read_table(folder / "two.csv", target="kind")
-    columns = tables.open_table(out).columns
+    columns = files.open_table(out).columns
     expected = fit.predict(data.x)
     np.testing.assert_array_equal(np.asarray(columns["probability"]).astype(np.float32), expected)
     assert columns["prediction"].to_pylist() == ["yes" if value > 0.5 else "no" for value in expected]
@@ -143,7 +149,7 @@ def test_predict_equals_python(folder, tmp_path, ending):
 def test_predict_takes_columns_by_name_or_position(folder, tmp_path):
     data, _ = tables.read_table(folder / "two.csv", target="kind")
     x = np.asarray(data.x)
-    tables.write_table(
+    files.write_table(
         tmp_path / "other.parquet", {"more": ["text"] * 40, "[red]length": x[:, 1], "width": x[:, 0]}
     )
     np.savez(tmp_path / "plain.npz", x=x)
@@ -185,7 +191,7 @@ def test_three_classes_from_numbers(folder, tmp_path):
     assert "6 points cannot pin down 9 parameters; use --size 18" in fitted.stderr
     out = tmp_path / "p.csv"
     assert run("predict", tmp_path / "fit", folder / "three.csv", "--out", out).exit_code == 0
-    columns = tables.open_table(out).columns
+    columns = files.open_table(out).columns
     assert list(columns) == ["probability_0", "probability_10", "probability_20", "prediction"]
     total = sum(np.asarray(columns[name]) for name in list(columns)[:3])
     np.testing.assert_allclose(total, 1.0, rtol=1e-5)
@@ -207,7 +213,7 @@ def test_amounts_checkpoint_and_resume(folder, tmp_path):
     mean, variance = cvi.load(tmp_path / "a").predict(
         tables.read_table(folder / "amounts.csv", target="kind")[0].x, variance=True
     )
-    columns = tables.open_table(out).columns
+    columns = files.open_table(out).columns
     np.testing.assert_array_equal(np.asarray(columns["mean"]).astype(np.float32), mean)
     np.testing.assert_array_equal(np.asarray(columns["variance"]).astype(np.float32), variance)
 
@@ -270,6 +276,48 @@ def test_an_interrupt_before_the_first_step(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(cli.fit, "fit_coreset", interrupt)
     answer = run("fit", folder / "two.csv", "--target", "kind", "--out", tmp_path / "out")
     assert answer.exit_code == 130 and answer.stderr == "error: interrupted\n"
+
+
+def test_without_out_results_are_named_after_the_table(folder, tmp_path, monkeypatch):
+    """They go where the user is, and replace nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli.fit, "fit_coreset", lambda *_, **__: cvi.load(folder / "two"))
+    for name, saved in (("two.csv", "two"), ("rows.TSV.gz", "rows")):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        source = tmp_path / "data" / name
+        columns = {
+            name: column.to_pylist() for name, column in files.open_table(folder / "two.csv").columns.items()
+        }
+        files.write_table(source, columns)
+        fitted = run("fit", source, "--target", "kind")
+        assert fitted.exit_code == 0, fitted.output
+        assert f"Saved in {saved}. Next: coresetvi predict {saved} DATA" in fitted.stdout
+        assert cvi.load(tmp_path / saved).extra["data"] == str(source)
+        refused = run("fit", source, "--target", "kind")
+        assert refused.exit_code == 2
+        assert f"{saved} exists already; choose another directory or pass --overwrite\n" in refused.stderr
+        assert run("fit", source, "--target", "kind", "--overwrite").exit_code == 0
+    (tmp_path / "three").mkdir()
+    (tmp_path / "three" / "notes.txt").write_text("keep me")
+    refused = run("fit", folder / "three.csv", "--target", "kind", "--overwrite")
+    assert refused.exit_code == 2 and "three holds files that are not part of a saved fit" in refused.stderr
+    np.savez(tmp_path / "data" / "new.npz", X=np.zeros((2, 2)))
+    for source, out in (("two.csv", "two-predictions.csv"), ("new.npz", "new-predictions.csv")):
+        arguments = ["predict", folder / "two", tmp_path / "data" / source]
+        assert f" predictions to {out}.\n" in run(*arguments).stdout
+        assert (tmp_path / out).is_file()
+        refused = run(*arguments)
+        assert refused.exit_code == 2
+        assert f"{out} exists already; choose another name or pass --overwrite" in refused.stderr
+
+
+def test_a_shared_option_is_one_field():
+    """`fit` and `compare` have all of them, in the same words."""
+    shared = [field.name for field in dataclasses.fields(TaskOptions)]
+    fit, compare = (inspect.signature(command).parameters for command in (cli.fit.fit, cli.compare.compare))
+    for name in shared:
+        assert fit[name] == compare[name]
+    assert "task" not in fit and "task" not in compare and len(shared) == 16
 
 
 FIT = ["fit", "{folder}/two.csv", "--out", "{tmp}/out"]
@@ -397,6 +445,99 @@ def test_models_are_built_as_asked(folder):
     assert default_size(wide, len(three)) == 40 and default_size(cvi.models.PoissonRegression(2), 40) == 20
 
 
+@pytest.mark.parametrize(
+    ("sentence", "flags"),
+    [
+        ("pass overwrite=True", "pass --overwrite"),
+        ("pass resume=True to continue", "pass --resume to continue"),
+        ("target='z' is not a column", "--target 'z' is not a column"),
+        ("name it with target=; it has 'a'", "name it with --target; it has 'a'"),
+        ("leave it out with drop=['[red] length'], or", "leave it out with --drop '[red] length', or"),
+        ("leave it out with drop=['']", "leave it out with --drop ''"),
+        ("say so like sizes=[10, 40, 100]", "say so like --sizes 10,40,100"),
+        ("share=0.999 of 80 rows", "--test-share 0.999 of 80 rows"),
+        ("batch_size= is not for it", "--batch-size is not for it"),
+        ("not the 3 of num_classes=; leave it out", "not the 3 of --classes; leave it out"),
+        ("pass a larger num_steps to go on.", "pass a larger --steps to go on."),
+        ("use kind='numbers' for amounts", "use --model linear for amounts"),
+        # What people have called so themselves stays as it is.
+        ("data/target=1/a.csv has no rows", "data/target=1/a.csv has no rows"),
+        ("target=1/a.csv has no rows", "target=1/a.csv has no rows"),
+        ("column 'size=' has 'size=3' in row 1", "column 'size=' has 'size=3' in row 1"),
+        ("inner= must be an Inner", "inner= must be an Inner"),
+    ],
+)
+def test_the_librarys_arguments_become_flags(sentence, flags):
+    assert console.in_flags(sentence) == flags and console.in_flags(flags) == flags
+
+
+def test_python_reads_arguments_where_the_command_line_reads_flags(folder, tmp_path):
+    """The same mistakes in both languages."""
+    out = tmp_path / "out"
+    table = str(folder / "two.csv")
+    mistakes = [
+        (
+            lambda: tables.read_table(table),
+            ["fit", table],
+            "name it with target=; it has",
+            "name it with --target; it has",
+        ),
+        (
+            lambda: tables.read_table(table, "kind", drop=["u"]),
+            ["fit", table, "--target", "kind", "--drop", "u"],
+            "drop='u' is not",
+            "--drop 'u' is not",
+        ),
+        (
+            lambda: tables.read_table(table, "width"),
+            ["fit", table, "--target", "width"],
+            "leave the column out with drop=['kind'], or",
+            "leave the column out with --drop kind, or",
+        ),
+        (
+            lambda: by_name.build_construction("full-vi", 5),
+            ["fit", table, "--target", "kind", "--method", "full-vi", "--size", "5"],
+            "size= is not for full-vi",
+            "--size is not for full-vi",
+        ),
+        (
+            lambda: by_name.build_construction("random-subset", 5, batch_size=9),
+            ["fit", table, "--target", "kind", "--method", "random-subset", "--batch-size", "9"],
+            "batch_size= is not for random-subset",
+            "--batch-size is not for random-subset",
+        ),
+        (
+            lambda: cvi.load(folder / "two").save(folder / "two"),
+            ["fit", table, "--target", "kind", "--out", str(folder / "two")],
+            "or pass overwrite=True",
+            "or pass --overwrite",
+        ),
+    ]
+    for call, arguments, python, flags in mistakes:
+        with pytest.raises(CoresetviError) as caught:
+            call()
+        assert python in str(caught.value) and "--" not in str(caught.value)
+        answer = run(*arguments, *([] if "--out" in arguments else ["--out", out]))
+        assert answer.exit_code == 2 and flags in answer.stderr and not out.exists()
+
+
+def test_no_message_of_the_library_names_a_flag():
+    root = Path(cvi.__file__).parent
+    found = []
+    for file in sorted(root.rglob("*.py")):
+        place = file.relative_to(root)
+        if place.parts[0] in ("cli",):  # commands, which may speak of their options
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            text = node.value if isinstance(node, ast.Constant) else ""
+            if isinstance(node, ast.JoinedStr):  # also f"--{name}"
+                parts = [part.value if isinstance(part, ast.Constant) else "x" for part in node.values]
+                text = "".join(map(str, parts))
+            if isinstance(text, str) and re.search(r"(?<![\w-])--[a-z]", text):
+                found.append(f"{place}:{getattr(node, 'lineno', 0)}: {text}")
+    assert not found, "\n".join(found)
+
+
 def test_help_has_examples():
     for command in (
         "fit",
@@ -459,7 +600,7 @@ def test_demo_runs_twice_and_replaces_only_its_own_files(tmp_path, monkeypatch):
     assert [row["points"] for row in second["methods"]] == [1000, 20, 20]
     assert second["methods"][0]["entropy_difference"] == 0
     assert (out / "halfmoon.png").read_bytes().startswith(b"\x89PNG")
-    assert len(tables.open_table(out / "coreset.csv").columns["weight"]) == 20
+    assert len(files.open_table(out / "coreset.csv").columns["weight"]) == 20
     assert cvi.load(out / "coreset").coreset.dim == 2
     assert sorted(path.name for path in out.iterdir()) == [
         "coreset",

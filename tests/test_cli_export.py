@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import coresetvi as cvi
 from coresetvi import cli, export
 from coresetvi.cli import export as cli_export
-from coresetvi.data import files as tables
+from coresetvi.data import files
 from coresetvi.models import BayesianMLP, LogisticRegression
 
 X = np.array([[0.5, -1.0], [1.5, 0.25], [-0.75, 2.0]])
@@ -58,7 +58,7 @@ def run(*arguments):
 
 
 def columns_of(file):
-    return {name: column.to_pylist() for name, column in tables.open_table(file).columns.items()}
+    return {name: column.to_pylist() for name, column in files.open_table(file).columns.items()}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.CSV.gz", "a.tsv", "a.parquet"])

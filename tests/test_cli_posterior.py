@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import coresetvi as cvi
 from coresetvi import cli, plots
-from coresetvi.data import files as tables
+from coresetvi.data import files
 from coresetvi.families import FullRank
 from coresetvi.models import LinearRegression, LogisticRegression, SoftmaxRegression
 from coresetvi.plots import fit_overview as posterior_plots
@@ -122,7 +122,7 @@ def test_draws_are_written_as_a_table(folder, tmp_path, name):
     assert answer.exit_code == 0, answer.output
     assert strict(answer.stdout)["out"] == str(out)
     draws = cvi.sample(cvi.load(folder / "line"), method="variational", num_samples=5, key=0)
-    columns = {key: np.asarray(column) for key, column in tables.open_table(out).columns.items()}
+    columns = {key: np.asarray(column) for key, column in files.open_table(out).columns.items()}
     assert list(columns) == ["chain", "draw", "log_density", *(f"coef[{key}]" for key in NAMES)]
     assert columns["chain"].tolist() == [0] * 5 + [1] * 5 + [2] * 5 + [3] * 5
     assert columns["draw"].tolist() == [0, 1, 2, 3, 4] * 4
@@ -221,7 +221,7 @@ def spy(calls, name, function):
 def test_other_formats(folder, tmp_path, ending, start):
     fit = cvi.load(folder / "line")
     draws = cvi.sample(fit, method="variational", num_samples=20)
-    plots.save_figure(posterior_plots.fit_overview(fit, draws=draws), tmp_path / f"a.{ending}")
+    plots.save_figure(posterior_plots.overview(fit, draws=draws), tmp_path / f"a.{ending}")
     assert (tmp_path / f"a.{ending}").read_bytes().startswith(start)
 
 
@@ -229,7 +229,7 @@ def test_pairs_are_of_the_first_parameters_and_say_so():
     model = SoftmaxRegression(3, 3, intercept=True)
     fit = made_up(model, cvi.Dataset(X, registry.labels(X, 3)))
     draws = cvi.sample(fit, method="variational", num_samples=20)
-    figure = posterior_plots.fit_overview(fit, draws=draws)
+    figure = posterior_plots.overview(fit, draws=draws)
     left, right = figure.subfigs
     # No history: only the weights on the left.
     assert len(left.axes) == 1 and len(right.axes) == posterior_plots.MOST_PAIRS**2

@@ -13,12 +13,11 @@ from typer.testing import CliRunner
 import coresetvi as cvi
 from coresetvi import cli
 from coresetvi.constructions import by_name
-from coresetvi.data import files as tables
+from coresetvi.data import files, tables
 from coresetvi.data import split as held_out
-from coresetvi.data.labels import Labels
 from coresetvi.errors import InputError
-from coresetvi.inner import mode as laplace
 from coresetvi.plots import comparison as comparison_plot
+from coresetvi.posterior import distances as laplace
 from coresetvi.posterior.distances import gaussian_kl
 from coresetvi.workflows import comparison as compare
 from coresetvi.workflows import records
@@ -136,7 +135,7 @@ def test_mean_and_standard_error_by_hand(answer):
 
 
 def test_csv_has_what_the_records_have(folder, answer):
-    columns = tables.open_table(answer["files"]["table"]).columns
+    columns = files.open_table(answer["files"]["table"]).columns
     assert list(columns) == list(answer["records"][0])
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*map(list, columns.values()), strict=True)]
     assert [{name: value.as_py() for name, value in row.items()} for row in rows] == answer["records"]
@@ -387,6 +386,15 @@ def test_split_keeps_the_classes_in_proportion():
         assert 1 in np.asarray(held_out.split_rows(rare, 2, 0.5, seed)[0].y)
 
 
+def test_without_out_the_folder_is_named_after_the_table(folder, tmp_path, canned, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ["compare", folder / "table.csv", "--target", "kind", *GRID]
+    assert "Written: table-comparison/comparison.csv" in run(*asked).stdout
+    assert len(canned) == 10 and run(*asked).exit_code == 0 and len(canned) == 10
+    refused = run(*asked, "--prior-scale", "2")
+    assert refused.exit_code == 2 and "choose another --out or start anew with --overwrite" in refused.stderr
+
+
 def test_a_file_to_score_on(folder, tmp_path, canned):
     test = write_csv(tmp_path / "test.csv", ["yes", "yes", "yes"], seed=3)
     more = ["--test", test, "--json", "--keys", "1"]
@@ -394,18 +402,25 @@ def test_a_file_to_score_on(folder, tmp_path, canned):
     assert (answer["rows_fitted"], answer["rows_scored"]) == (80, 3)
     # In another order and with one more column, by position and with weights: the same rows.
     data = cvi.Dataset(np.zeros((1, 2)), [0], columns=["width", "length"])
-    labels = Labels("kind", ("no", "yes"))
-    expected = held_out.read_test(test, data, labels, None)
+    expected = tables.read_new_rows(test, data, "kind").dataset(("no", "yes"))
     assert np.asarray(expected.y).tolist() == [1, 1, 1]
     x = np.asarray(expected.x)
     columns = {"kind": ["yes"] * 3, "length": x[:, 1], "more": ["a"] * 3, "width": x[:, 0], "w": [1, 2, 3]}
-    tables.write_table(tmp_path / "other.csv", columns)
-    other = held_out.read_test(tmp_path / "other.csv", data, labels, "w", ["more"])
+    files.write_table(tmp_path / "other.csv", columns)
+    other = tables.read_new_rows(tmp_path / "other.csv", data, "kind", "w", ["more"]).dataset(("no", "yes"))
     np.testing.assert_allclose(other.x, x, rtol=1e-6)
     assert np.asarray(other.weights).tolist() == [1, 2, 3]
     np.savez(tmp_path / "plain.npz", x=x, y=np.ones(3), weights=np.ones(3))
-    plain = held_out.read_test(tmp_path / "plain.npz", data, Labels("y", None), None)
+    rows = tables.read_new_rows(tmp_path / "plain.npz", data, "kind")
+    plain = rows.dataset(None)
     np.testing.assert_array_equal(plain.x, x)
+    assert (rows.target, rows.weights, plain.target) == ("y", "weights", "y")
+    # Rows without labels are for predictions only.
+    (tmp_path / "bare.csv").write_text("length,width\n1,2\n")
+    bare = tables.read_new_rows(tmp_path / "bare.csv", data, "kind", need_target=False)
+    assert bare.target is None and bare.x.tolist() == [[2, 1]] and bare.dataset(("no", "yes")).y is None
+    with pytest.raises(InputError, match="target='kind' is not a column of"):
+        tables.read_new_rows(tmp_path / "bare.csv", data, "kind")
 
 
 def test_an_option_goes_to_the_methods_that_have_it(folder, tmp_path, canned):
@@ -428,10 +443,10 @@ BAD_INPUTS = {
     "fewer points": ([*COMPARE, "--sizes", "5,-3"], "--sizes has '-3'"),
     "odd digits": ([*COMPARE, "--sizes", "²"], "--sizes has '²'"),
     "too many points": ([*SIZES, "--sizes", "5,72,73,99"], "--sizes has 73, but there are only 72 rows"),
-    "no keys": ([*SIZES, "--keys", "0"], "--keys is 0, so there is nothing to fit; use at least 1"),
-    "no part": ([*SIZES, "--test-share", "0"], "--test-share is 0, not a part of the rows"),
-    "all": ([*SIZES, "--test-share", "1"], "--test-share is 1, not a part of the rows"),
-    "nearly all": ([*SIZES, "--test-share", "0.999"], "of 80 rows leaves too few to fit"),
+    "no keys": ([*SIZES, "--keys", "0"], "--keys 0 leaves nothing to fit; use at least 1"),
+    "no part": ([*SIZES, "--test-share", "0"], "--test-share 0 is not a part of the rows"),
+    "all": ([*SIZES, "--test-share", "1"], "--test-share 1 is not a part of the rows"),
+    "nearly all": ([*SIZES, "--test-share", "0.999"], "--test-share 0.999 of 80 rows leaves too few to fit"),
     "too little": ([*SIZES, "--test-share", "0.001"], "of 80 rows leaves too few to score on"),
     "two tests": ([*SIZES, "--test-share", "0.1", "--test", "x.csv"], "exclude each other"),
     "no test": ([*SIZES, "--test", "{tmp}/none.csv"], "none.csv does not exist"),

@@ -275,16 +275,20 @@ def test_nulls_of_pandas_own_types_are_nan(dtype, values):
 def test_strings_in_frames_name_the_column(frame):
     table = frame({"a": [1, 2], "city": ["Rome", "Oslo"]})
     remedy = "one-hot encode or drop that column"
-    refuses(f"x column 'city' holds String values, not numbers; {remedy}", table)
+    refuses(f"x has 'Rome' in row 0, column 'city', not a number; {remedy}", table)
     remedy = "encode the labels as 0..C-1"
-    refuses(f"y column 'city' holds String values, not numbers; {remedy}", table, "city")
+    refuses(f"y has 'Rome' in row 0, column 'city', not a number; {remedy}", table, "city")
 
 
 def test_categories_dates_and_mixtures_name_the_column():
     pandas = pytest.importorskip("pandas")
-    for values in (pandas.Categorical(["u", "v"]), pandas.to_datetime(["2020", "2021"])):
-        with pytest.raises(InputError, match=r"x column 'b' holds .* values, not numbers; one-hot"):
-            Dataset(pandas.DataFrame({"a": [1, 2], "b": values}))
+    for values, shown in (
+        (pandas.Categorical(["u", "v"]), "'u'"),
+        (pandas.to_datetime(["2020", "2021"]), "2020-01-01 00:00:00"),
+        (pandas.to_timedelta([1, 2], unit="D"), "1 days 00:00:00"),
+    ):
+        sentence = f"x has {shown} in row 0, column 'b', not a number; one-hot encode or drop that column"
+        refuses(sentence, pandas.DataFrame({"a": [1, 2], "b": values}))
     sentence = "x has 'u' in row 1, column 'b', not a number; one-hot encode or drop that column"
     refuses(sentence, pandas.DataFrame({"b": [1, "u"]}))
     with pytest.raises(InputError, match=r"x needs distinct column names \(.*'a' 2 times\)"):

@@ -21,10 +21,9 @@ import scipy.stats
 
 import coresetvi as cvi
 from coresetvi import export
-from coresetvi.data import files as tables
+from coresetvi.data import files, tables
 from coresetvi.errors import InputError
 from coresetvi.export import rows
-from coresetvi.inner.mode import laplace_moments
 from coresetvi.models import (
     FromCallables,
     LinearRegression,
@@ -33,6 +32,7 @@ from coresetvi.models import (
     SoftmaxRegression,
 )
 from coresetvi.models.sums import weighted_log_likelihood
+from coresetvi.posterior.distances import laplace_moments
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
@@ -190,13 +190,13 @@ def test_tables_name_the_classes(tmp_path, ending):
     with pytest.raises(InputError, match="exists already"):
         export.table(fit.coreset, file)
     export.table(fit.coreset, file, overwrite=True)
-    assert tables.open_table(file).columns["y"].to_pylist() == [0, 1, 1, 0, 1]
+    assert files.open_table(file).columns["y"].to_pylist() == [0, 1, 1, 0, 1]
 
 
 def test_tables_of_soft_labels_have_a_column_a_class(tmp_path):
     coreset = cvi.Dataset(X, SOFT, WEIGHTS, target="kind")
     export.table(made_up(SoftmaxRegression(2, 3), coreset, classes=["a", "b", "c"]), tmp_path / "soft.csv")
-    columns = tables.open_table(tmp_path / "soft.csv").columns
+    columns = files.open_table(tmp_path / "soft.csv").columns
     assert list(columns) == ["x0", "x1", "kind_a", "kind_b", "kind_c", "weight"]
     np.testing.assert_array_equal(
         np.asarray(columns["kind_c"]).astype(np.float32), SOFT[:, 2].astype(np.float32)

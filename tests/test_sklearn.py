@@ -37,6 +37,7 @@ from coresetvi.errors import InputError
 from coresetvi.families import MeanField
 from coresetvi.models.sums import weighted_log_likelihood
 from coresetvi.sklearn import CoresetClassifier, CoresetRegressor
+from coresetvi.workflows import estimator as workflow
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -409,9 +410,9 @@ def test_networks_and_weights_that_cannot_be_trusted():
 
 def test_a_fit_that_did_not_end_well_says_so(monkeypatch):
     X, y = quick_problem()
-    fit = estimators.fit_coreset
+    fit = workflow.fit_coreset
     monkeypatch.setattr(
-        estimators,
+        workflow,
         "fit_coreset",
         lambda *args, **kw: dataclasses.replace(fit(*args, **kw), result="step_limit"),
     )

@@ -8,8 +8,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from coresetvi.data import files as tables
-from coresetvi.data import labels
+from coresetvi.data import files, labels, tables
 from coresetvi.errors import InputError
 
 CSV = "width,length,wet,species\n1,2.5,true,rose\n3,4.5,false,iris\n5,6.5,true,rose\n"
@@ -76,12 +75,25 @@ def test_weights_and_dropped_columns_are_no_inputs(tmp_path):
         ([0.5, 1.0], "auto", [0.5, 1.0], None),
         (list(range(21)), "auto", list(range(21)), None),
         ([0, 1, 1], "numbers", [0.0, 1.0, 1.0], None),
+        (["2.5", "1"], "numbers", [2.5, 1.0], None),
+        ([f"{number}.5" for number in range(21)], "auto", [number + 0.5 for number in range(21)], None),
     ],
 )
 def test_labels_are_told_from_amounts(values, kind, codes, classes):
     array = np.array(values, dtype=object if isinstance(values[0], str) else None)
     found_codes, found_classes = labels.encode_labels(array, "y", kind)
     assert found_codes.tolist() == codes and found_classes == classes
+
+
+@pytest.mark.parametrize("values", [[3, 5, 3], [True, False, True], ["b", "a", "b"]], ids=str)
+def test_a_target_of_categories_has_their_classes(tmp_path, values):
+    """Arrow's dictionaries stand for what is in them, numbers or text."""
+    target = pa.array(values).dictionary_encode()
+    pa.parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": target}), tmp_path / "a.parquet")
+    data, labels = tables.read_table(tmp_path / "a.parquet", target="y")
+    assert labels.classes == tuple(sorted(set(values)))
+    assert [type(name) for name in labels.classes] == [type(values[0])] * 2
+    assert data.y is not None and [labels.classes[code] for code in data.y.tolist()] == values
 
 
 def test_the_number_of_classes_can_be_larger_than_what_is_seen():
@@ -99,10 +111,11 @@ def test_known_codes_reads_other_spellings_of_the_same_classes():
 
 BAD_LABELS = [
     (["a"] * 3, "auto", None, "single class \\('a'\\)"),
-    ([f"n{number}" for number in range(30)], "auto", None, "30 different values.*--model softmax"),
-    (["a", "b"], "numbers", None, "has 'a' in row 0, not a number"),
+    ([f"n{number}" for number in range(30)], "auto", None, "30 different values.*kind='classes'"),
+    (["a", "b"], "numbers", None, "has 'a' in row 0, not a number; use kind='classes'"),
+    (["1", "b"], "numbers", None, "has 'b' in row 1, not a number; use kind='classes'"),
     ([1.0, 2.5], "classes", None, "has 2.5 in row 1, not a class"),
-    ([0, 1, 2], "classes", 2, "has 3 classes \\(0, 1, 2\\), not the 2 of --classes"),
+    ([0, 1, 2], "classes", 2, "has 3 classes \\(0, 1, 2\\), not the 2 of num_classes="),
 ]
 
 
@@ -117,15 +130,20 @@ BAD_FILES = [
     ("a.csv", "", {"target": "y"}, "cannot be read .*Empty CSV"),
     ("a.csv", "a,y\n", {"target": "y"}, "has no rows"),
     ("a.csv", "a,y\n1,2,3\n", {"target": "y"}, "cannot be read .*Expected 2 columns"),
-    ("a.csv", "a,y\n1,0\n", {}, "which column .* name it with --target; it has 'a', 'y'"),
-    ("a.csv", "a,y\n1,0\n", {"target": "z"}, "--target 'z' is not a column .*; it has 'a', 'y'"),
-    ("a.csv", "a,y\n1,0\n", {"target": "y", "weights": "w"}, "--weights 'w' is not a column"),
-    ("a.csv", "a,y\n1,0\n", {"target": "y", "drop": ["q"]}, "--drop 'q' is not a column"),
-    ("a.csv", "a,y\n1,0\n", {"target": "y", "drop": ["y"]}, "also given as --weights or --drop"),
+    ("a.csv", "a,y\n1,0\n", {}, "which column .* name it with target=; it has 'a', 'y'"),
+    ("a.csv", "a,y\n1,0\n", {"target": "z"}, "target='z' is not a column .*; it has 'a', 'y'"),
+    ("a.csv", "a,y\n1,0\n", {"target": "y", "weights": "w"}, "weights='w' is not a column"),
+    ("a.csv", "a,y\n1,0\n", {"target": "y", "drop": ["q"]}, "drop='q' is not a column"),
+    ("a.csv", "a,y\n1,0\n", {"target": "y", "drop": ["y"]}, "also given as weights= or drop="),
     ("a.csv", "y\n1\n0\n", {"target": "y"}, "no columns besides the target"),
     ("a.csv", "a,a,y\n1,2,0\n", {"target": "y"}, "two columns named 'a'"),
-    ("a.csv", ",a,y\n0,1,0\n1,2,1\n", {"target": "y"}, "column 0 .* has no name .*--drop ''"),
-    ("a.csv", "a,b,y\n1,x,0\n2,3,1\n", {"target": "y"}, "column 'b' .* has 'x' in row 0.*--drop b.*one-hot"),
+    ("a.csv", ",a,y\n0,1,0\n1,2,1\n", {"target": "y"}, "column 0 .* has no name .*drop=\\[''\\]"),
+    (
+        "a.csv",
+        "a,b,y\n1,x,0\n2,3,1\n",
+        {"target": "y"},
+        "column 'b' .* has 'x' in row 0.*drop=\\['b'\\].*one-hot",
+    ),
     ("a.csv", "a,b,y\n1,3,0\n2,?,1\n", {"target": "y"}, "column 'b' .* has '\\?' in row 1"),
     ("a.csv", "a,b,y\n1,2024-01-01,0\n", {"target": "y"}, "column 'b' .* not a number"),
     ("a.csv", "a,y\n1,0\n,1\n", {"target": "y"}, "a.csv: x has a NaN in row 1, column 'a'"),
@@ -151,22 +169,22 @@ def test_bad_files_are_told_in_one_sentence(tmp_path, name, text, options, sente
     path = write(tmp_path, name, text)
     with pytest.raises(InputError, match=sentence) as caught:
         tables.read_table(path, **options)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "--" not in str(caught.value)
 
 
 def test_files_that_are_not_there_or_not_whole(tmp_path):
     with pytest.raises(InputError, match=r"nowhere\.csv does not exist"):
-        tables.open_table(tmp_path / "nowhere.csv")
+        files.open_table(tmp_path / "nowhere.csv")
     with pytest.raises(InputError, match="is a directory"):
-        tables.open_table(tmp_path)
+        files.open_table(tmp_path)
     whole = write(tmp_path, "a.csv.gz", CSV)
     whole.write_bytes(whole.read_bytes()[:30])
     with pytest.raises(InputError, match="cannot be read"):
-        tables.open_table(whole)
+        files.open_table(whole)
     latin = tmp_path / "latin.csv"
     latin.write_bytes("größe,y\n1,0\n".encode("latin-1"))
     with pytest.raises(InputError, match="not UTF-8"):
-        tables.open_table(latin)
+        files.open_table(latin)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +194,7 @@ def test_files_that_are_not_there_or_not_whole(tmp_path):
         ({"X": [1.0, 2.0], "y": [0, 1]}, "X of .* has shape \\(2,\\)"),
         ({"X": [[1.0], [2.0]], "y": [0, 1, 1]}, "y of .* has shape \\(3,\\), but X has 2 rows"),
         ({"X": [[1.0], [2.0]], "y": [0, 1], "columns": ["a", "b"]}, "2 names in columns, but X has 1"),
-        ({"X": [[1.0], [2.0]]}, "name it with --target"),
+        ({"X": [[1.0], [2.0]]}, "name it with target="),
         ({"X": np.array([[1.0], [None]], dtype=object), "y": [0, 1]}, "not an archive of plain numbers"),
     ],
 )
@@ -195,7 +213,7 @@ def test_long_lists_of_columns_are_cut(tmp_path):
 
 def test_rows_for_a_fit_go_by_name_or_by_position(tmp_path):
     path = write(tmp_path, "a.csv", "extra,b,a,y\n9,2,1,0\n")
-    table = tables.open_table(path)
+    table = files.open_table(path)
     assert tables.rows_for(table, ("a", "b"), 2, "y").tolist() == [[1, 2]]
     assert tables.rows_for(table, None, 3, "y").tolist() == [[9, 2, 1]]
     with pytest.raises(InputError, match="has 3 columns of inputs, but the fit was made for 2"):
@@ -203,15 +221,15 @@ def test_rows_for_a_fit_go_by_name_or_by_position(tmp_path):
     with pytest.raises(InputError, match="lacks 1 of the 2 columns that the fit needs \\('c'\\)"):
         tables.rows_for(table, ("a", "c"), 2, "y")
     np.savez(tmp_path / "a.npz", X=[[1.0, 2.0]], y=[0])
-    assert tables.rows_for(tables.open_table(tmp_path / "a.npz"), ("a", "b"), 2, "y").tolist() == [[1, 2]]
+    assert tables.rows_for(files.open_table(tmp_path / "a.npz"), ("a", "b"), 2, "y").tolist() == [[1, 2]]
 
 
 @pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.tsv", "out.parquet"])
 def test_what_is_written_reads_back(tmp_path, name):
     path = tmp_path / "new" / name
     numbers = np.array([0.1, 1 / 3, 1e-9], dtype=np.float32)
-    tables.write_table(path, {"number": numbers, "label": ["a", "b,c", 'd"e']})
-    back = tables.open_table(path).columns
+    files.write_table(path, {"number": numbers, "label": ["a", "b,c", 'd"e']})
+    back = files.open_table(path).columns
     np.testing.assert_array_equal(np.asarray(back["number"]).astype(np.float32), numbers)
     assert back["label"].to_pylist() == ["a", "b,c", 'd"e']
     assert [file.name for file in path.parent.iterdir()] == [name]
@@ -220,10 +238,10 @@ def test_what_is_written_reads_back(tmp_path, name):
 def test_nothing_is_overwritten_by_accident(tmp_path):
     path = write(tmp_path, "out.csv", "keep me")
     with pytest.raises(InputError, match="exists already; choose another name or pass overwrite=True"):
-        tables.write_table(path, {"a": [1]})
+        files.write_table(path, {"a": [1]})
     assert path.read_text() == "keep me"
-    tables.write_table(path, {"a": [1]}, overwrite=True)
+    files.write_table(path, {"a": [1]}, overwrite=True)
     assert path.read_text() == '"a"\n1\n'
     for bad, sentence in [("out.xlsx", "known kind"), ("out.csv/a.csv", "is a file"), ("", "known kind")]:
         with pytest.raises(InputError, match=sentence):
-            tables.check_output(tmp_path / bad)
+            files.check_output(tmp_path / bad)

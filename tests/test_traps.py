@@ -18,7 +18,6 @@ from coresetvi import BBPSVI, Dataset, Fit, FullVI
 from coresetvi.families import FullRank, LowRank, MeanField
 from coresetvi.families.importance import khat_threshold, normalise, normalised_ess
 from coresetvi.inner import Alternating, Implicit, Unrolled
-from coresetvi.inner.mode import laplace_moments
 from coresetvi.models import (
     BayesianMLP,
     LinearRegression,
@@ -28,6 +27,7 @@ from coresetvi.models import (
 )
 from coresetvi.objectives import ImportanceElbo, UniformElbo
 from coresetvi.outer import Adam, NaturalGradient
+from coresetvi.posterior.distances import laplace_moments
 from coresetvi.weights import Free
 
 float64 = exact.float64

@@ -1,6 +1,7 @@
 """Small checks of arguments, each with a sentence that names the argument and what it was given."""
 
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 from .errors import InputError
@@ -29,6 +30,12 @@ def instance(name: str, value: Any, kind: type, wanted: str) -> None:
     """Refuse a `value` that is not a `kind`; `wanted` says what it should be, with an example."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be {wanted}, not {short(value)}.")
+
+
+def check_choice(argument: str, value: str, known: Iterable[str]) -> None:
+    """Refuse a value that is none of the `known` ones, with a sentence that names the argument."""
+    if value not in known:
+        raise InputError(f"{argument}={value!r} is unknown; choose one of {', '.join(known)}")
 
 
 def short(value: Any) -> str:

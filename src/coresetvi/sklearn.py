@@ -9,24 +9,18 @@ import dataclasses
 import warnings
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 
-from . import models
-from ._checks import instance, whole_number
-from .constructions import BBPSVI
-from .constructions.base import Construction, with_size
-from .constructions.defaults import default_size
 from .data.dataset import Dataset
-from .data.standardise import Units, choose_units, distinct_rows, estimate_noise, pad
+from .data.standardise import choose_units, distinct_rows, estimate_noise, pad
 from .errors import InputError
 from .export.rows import fit_rows
 from .export.sklearn import Rows
-from .families.base import Family, Psi
-from .families.importance import usable
-from .fitting.loop import fit as fit_coreset
 from .fitting.result import NUM_DRAWS, Fit
+from .models.base import Model
+from .models.glm import LinearRegression, LogisticRegression, SoftmaxRegression
+from .models.nets import BayesianMLP
+from .workflows.estimator import CoresetEstimator
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -46,41 +40,8 @@ except ImportError as missing:
 __all__ = ["CoresetClassifier", "CoresetRegressor"]
 
 
-@eqx.filter_jit
-def posterior_mean(family: Family, psi: Psi) -> jax.Array:
-    """Mean of r; compiled, so that the covariance is never made."""
-    return family.moments(psi)[0]
-
-
-class _CoresetEstimator(BaseEstimator):
-    """What classifier and regressor share: rows to a `Fit`, and new rows to its predictions."""
-
-    fit_: Fit
-    units_: Units
-    n_features_in_: int
-
-    def __init__(
-        self,
-        size=None,
-        *,
-        hidden=None,
-        intercept=True,
-        prior_scale=1.0,
-        standardise=True,
-        construction=None,
-        num_steps=None,
-        num_samples=NUM_DRAWS,
-        random_state=None,
-    ):
-        self.size = size
-        self.hidden = hidden
-        self.intercept = intercept
-        self.prior_scale = prior_scale
-        self.standardise = standardise
-        self.construction = construction
-        self.num_steps = num_steps
-        self.num_samples = num_samples
-        self.random_state = random_state
+class _Estimator(CoresetEstimator, BaseEstimator):
+    """What scikit-learn adds: the checks of what comes in, and its random state and warnings."""
 
     def _rows(self, X, y, sample_weight):
         """Distinct rows of valid input, as numbers of the rows of X, and their weights."""
@@ -91,54 +52,14 @@ class _CoresetEstimator(BaseEstimator):
             raise InputError("sample_weight is zero in every row; give at least one row a weight")
         return distinct_rows(X, y, weights)
 
-    def _prior_scale(self) -> float:
-        if not float(self.prior_scale) > 0:
-            raise InputError(f"prior_scale must be positive, not {self.prior_scale}")
-        return float(self.prior_scale)
-
-    def _hidden(self) -> tuple[int, ...] | None:
-        if self.hidden is None:
-            return None
-        if not self.intercept:
-            raise InputError("intercept=False is not for networks, whose layers all have one; leave it out")
-        if not isinstance(self.hidden, tuple | list):
-            raise InputError(f"hidden must be a tuple of layer sizes such as (20,), not {self.hidden!r}")
-        return tuple(whole_number("hidden", size) for size in self.hidden)
-
-    def _construction(self, model: models.Model, available: int) -> Construction:
-        size, construction = self.size, self.construction
-        if construction is None:
-            construction = BBPSVI(default_size(model, available) if size is None else size)
-        else:
-            instance("construction", construction, Construction, "a construction such as BBPSVI(size=40)")
-            if size is not None:
-                if not hasattr(construction, "size"):
-                    raise InputError(f"size is not for {type(construction).__name__}; leave it out")
-                construction = with_size(construction, size)
-        points = getattr(construction, "size", None) or 0
-        if points > available and getattr(construction, "init", "subset") != "noise":
-            raise InputError(
-                f"size is {points}, but X has only {available} different rows with weight; "
-                "choose a smaller one"
-            )
-        return construction
-
-    def _learn(self, model: models.Model, x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Fit:
-        """The fit to rows in the units of the model."""
+    def _fit_rows(self, model: Model, x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Fit:
+        """The fit to rows in the units of the model; warns if it has not settled."""
         key = int(check_random_state(self.random_state).randint(2**31 - 1))
-        construction = self._construction(model, len(x))
         names = getattr(self, "feature_names_in_", None)
-        columns = None if names is None else names.tolist()
-        data = Dataset(pad(x), pad(y).astype(y.dtype), pad(weights), columns=columns)
-        found = fit_coreset(
-            construction, model, data, key=key, num_steps=self.num_steps, progress=False, throw=True
-        )
+        found = self._learn(model, x, y, weights, key, None if names is None else names.tolist())
         if found.result != "finished":
             warnings.warn(found.explanation, ConvergenceWarning, stacklevel=3)
-        self.fit_ = dataclasses.replace(found, about={**found.about, "rows": len(x)})
-        # Importance weights that rest on a few draws do more harm than good.
-        self.correct_ = construction.corrects and usable(self.fit_.reliability(self.num_samples))
-        return self.fit_
+        return found
 
     def _predict(self, X) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of a new y, in the units of the model."""
@@ -156,24 +77,13 @@ class _CoresetEstimator(BaseEstimator):
             return X[rows[np.asarray(coreset.indices)]], coreset
         return self.units_.restore(np.asarray(coreset.x, np.float64)), coreset
 
-    def _linear(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Mean of the coefficients, one row an output, and of the intercepts, in the units of X."""
-        for name in ("coef_", "intercept_"):
-            vars(self).pop(name, None)
-        if self.hidden is not None:
-            return None
-        mean = posterior_mean(self.fit_.family, self.fit_.psi)
-        params = {name: np.asarray(leaf, np.float64) for name, leaf in self.fit_.model.params(mean).items()}
-        coef = params["coef"].reshape(self.n_features_in_, -1).T / self.units_.scale
-        return coef, params.get("intercept", np.zeros(len(coef))) - coef @ self.units_.centre
 
-
-class CoresetClassifier(ClassifierMixin, _CoresetEstimator):
+class CoresetClassifier(ClassifierMixin, _Estimator):
     """Bayesian classification from a coreset: logistic regression, softmax for more classes, or a network.
 
     Parameters
     ----------
-    size : points of the coreset; by default two a parameter, between 20 and 500.
+    size : points of the coreset; by default two per parameter, between 20 and 500.
     hidden : sizes of the hidden layers of a network, such as (20,); None for a regression.
     intercept : whether there is a constant term.
     prior_scale : standard deviation of the normal prior on every coefficient (of standardised columns).
@@ -211,7 +121,7 @@ class CoresetClassifier(ClassifierMixin, _CoresetEstimator):
             only = self.classes_.tolist()[0]
             raise InputError(f"y has only one class with weight, {only!r}; give rows of at least two")
         self.units_ = choose_units(X[rows], weights, self.standardise, self.intercept)
-        fitted = self._learn(self._model(len(present)), self.units_.remove(X[rows]), codes, weights)
+        fitted = self._fit_rows(self._model(len(present)), self.units_.remove(X[rows]), codes, weights)
         self.fit_ = dataclasses.replace(fitted, extra={"classes": self.classes_.tolist()})
         points, coreset = self._points(X, rows)
         self.coreset_ = Rows(points, self.classes_[np.asarray(coreset.y)], np.asarray(coreset.weights))
@@ -235,17 +145,17 @@ class CoresetClassifier(ClassifierMixin, _CoresetEstimator):
         likeliest = self.predict_proba(X).argmax(axis=1)
         return self.classes_[likeliest]
 
-    def _model(self, num_classes: int) -> models.Model:
+    def _model(self, num_classes: int) -> Model:
         hidden, prior_scale = self._hidden(), self._prior_scale()
         if hidden is not None:
-            return models.BayesianMLP(self.n_features_in_, hidden, num_classes, prior_scale=prior_scale)
+            return BayesianMLP(self.n_features_in_, hidden, num_classes, prior_scale=prior_scale)
         common: dict[str, Any] = {"intercept": bool(self.intercept), "prior_scale": prior_scale}
         if num_classes == 2:
-            return models.LogisticRegression(self.n_features_in_, **common)
-        return models.SoftmaxRegression(self.n_features_in_, num_classes, **common)
+            return LogisticRegression(self.n_features_in_, **common)
+        return SoftmaxRegression(self.n_features_in_, num_classes, **common)
 
 
-class CoresetRegressor(RegressorMixin, _CoresetEstimator):
+class CoresetRegressor(RegressorMixin, _Estimator):
     """Bayesian regression from a coreset: linear with normal noise, or a network.
 
     Parameters and attributes are those of `CoresetClassifier`, `feature_names_in_` and so on, but for
@@ -300,7 +210,7 @@ class CoresetRegressor(RegressorMixin, _CoresetEstimator):
         self.target_units_ = choose_units(y[rows], weights, self.standardise, self.intercept)
         x, target = self.units_.remove(X[rows]), self.target_units_.remove(y[rows])
         model = self._model(x, target, weights)
-        self._learn(model, x, target, weights)
+        self._fit_rows(model, x, target, weights)
         self.noise_ = float(self.target_units_.scale * model.likelihood.noise)
         points, coreset = self._points(X, rows)
         if coreset.indices is None:
@@ -328,7 +238,7 @@ class CoresetRegressor(RegressorMixin, _CoresetEstimator):
         else:
             noise = float(self.noise) / float(self.target_units_.scale)
         if hidden is not None:
-            return models.BayesianMLP(x.shape[1], hidden, None, noise=noise, prior_scale=prior_scale)
-        return models.LinearRegression(
+            return BayesianMLP(x.shape[1], hidden, None, noise=noise, prior_scale=prior_scale)
+        return LinearRegression(
             x.shape[1], noise=noise, intercept=bool(self.intercept), prior_scale=prior_scale
         )

@@ -8,7 +8,7 @@ import numpy as np
 import coresetvi as cvi
 from coresetvi.configuration import encode
 from coresetvi.errors import InputError
-from coresetvi.inner.mode import Moments, laplace_moments
+from coresetvi.posterior.distances import Moments, laplace_moments
 from coresetvi.workflows.records import digest
 
 from .cells import PaperCell

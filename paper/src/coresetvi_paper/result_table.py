@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from coresetvi.data import files as tables
+from coresetvi.storage import write_file
 from coresetvi.workflows import records
 from coresetvi.workflows.comparison import mean_and_error, with_error
 

@@ -1,12 +1,10 @@
-"""What the command line offers, and how its words become models, constructions and sizes."""
+"""What the command line offers, and how its words become models, sizes and places."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..constructions.by_name import METHODS, check_choice
-from ..data import files as tables
 from ..data.dataset import Dataset
+from ..data.files import READABLE
 from ..data.labels import Labels
 from ..errors import InputError
 from ..families.gaussian import FullRank, LowRank, MeanField
@@ -35,20 +33,22 @@ def beside(folder: Path, ending: str) -> Path:
     return named.with_name(f"{named.name}{ending}")
 
 
+def name_of(table: Path) -> str:
+    """The name of a table without its ending: what is made of it is called after it.
+
+    >>> name_of(Path("data/people.csv")), name_of(Path("rows.CSV.gz"))
+    ('people', 'rows')
+    """
+    ending = next((ending for ending in READABLE if table.name.lower().endswith(ending)), table.suffix)
+    return table.name[: len(table.name) - len(ending)] or "table"
+
+
 def split_list(option: str, text: str) -> list[str]:
     """ "a,b" as ["a", "b"]: no blanks, nothing twice."""
     parts = [part.strip() for part in text.split(",")]
     if found := list(dict.fromkeys(part for part in parts if part)):
         return found
     raise InputError(f"{option} {text!r} names nothing; write it like a,b")
-
-
-def method_list(text: str) -> list[str]:
-    """The names of the methods in `text`."""
-    names = split_list("--methods", text)
-    for name in names:
-        check_choice("--methods", name, METHODS)
-    return names
 
 
 def size_list(text: str) -> list[int]:
@@ -64,39 +64,6 @@ def size_list(text: str) -> list[int]:
 def learn_set(text: str | None) -> frozenset[str] | None:
     """The names in `text`, or None if nothing was said."""
     return None if text is None else frozenset(split_list("--learn", text))
-
-
-class Problem(NamedTuple):
-    """A table, what its labels mean, and the model for it by name and as itself."""
-
-    dataset: Dataset
-    labels: Labels
-    name: str
-    model: Model
-
-
-def read_problem(
-    data: Any,
-    target: str | None,
-    weights: str | None,
-    drop: Sequence[str] | None,
-    *,
-    model: str,
-    classes: int | None,
-    intercept: bool,
-    prior_scale: float,
-    noise: float | None,
-    hidden: str | None,
-) -> Problem:
-    """The table in the file `data`, and the model that was asked for or that its target suggests."""
-    check_choice("--model", model, MODELS)
-    kind = "numbers" if classes == 0 else LABEL_KINDS.get(model, "classes" if classes else "auto")
-    dataset, labels = tables.read_table(
-        data, target, weights, drop or (), kind=kind, num_classes=classes or None
-    )
-    name = infer_model(labels) if model == "auto" else model
-    chosen = build_model(name, dataset, labels, intercept, prior_scale, noise, hidden)
-    return Problem(dataset, labels, name, chosen)
 
 
 def infer_model(labels: Labels) -> str:

@@ -9,49 +9,41 @@ import contextlib
 from pathlib import Path
 from typing import Annotated, Any
 
-from ..constructions.by_name import check_choice, takes
-from ..data import files as tables
-from ..data.split import TEST_SHARE, read_test, split_rows
+from .._checks import check_choice
+from ..constructions.by_name import METHOD_LIST, METHODS, takes
+from ..data.files import write_table
+from ..data.split import TEST_SHARE, split_rows
+from ..data.tables import read_new_rows
 from ..errors import InputError
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.progress import Progress
 from ..plots import comparison as comparison_plot
 from ..workflows import comparison as grid
 from ..workflows import records
-from .choices import FAMILIES, learn_set, method_list, read_problem, size_list
+from .choices import name_of, size_list, split_list
 from .console import (
     FAILED,
     INTERRUPTED,
     complain,
+    in_flags,
     print_json,
     reporting,
     say,
     show_table,
 )
+from .shared import TaskOptions, takes_task
 
 with contextlib.suppress(ImportError):
     import typer
 
-    from .options import (
-        BatchSize,
-        Classes,
-        DataFile,
-        Drop,
-        FamilyName,
-        Hidden,
-        Init,
-        Json,
-        Learn,
-        MethodNames,
-        ModelName,
-        NoIntercept,
-        Noise,
-        PriorScale,
-        RowWeights,
-        Seed,
-        Steps,
-        Target,
-    )
+    from .options import Json
+
+    MethodNames = Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,NAME", help=f"The methods to compare, separated by commas. {METHOD_LIST}."
+        ),
+    ]
 
 # Columns of the table, after method and size, and the digits they deserve.
 COLUMNS = {
@@ -65,75 +57,60 @@ COLUMNS = {
 }
 
 
+@takes_task
 def compare(
-    data: DataFile,
-    out: Annotated[Path, typer.Option(help="Directory for records, table and picture.")],
-    target: Target = None,
-    methods: MethodNames = "bb-psvi,random-subset",
-    sizes: Annotated[str | None, typer.Option(metavar="N,N,N", help="How many points.")] = None,
-    keys: Annotated[int, typer.Option(help="Fits of each kind, with keys from --seed on.")] = 3,
-    test: Annotated[Path | None, typer.Option(help="Table to score on; default a part of DATA.")] = None,
-    test_share: Annotated[
-        float | None, typer.Option(help=f"Part of DATA to score on; default {TEST_SHARE:g}.")
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder for records, table and picture; by default named after DATA."),
     ] = None,
-    model: ModelName = "auto",
-    weights: RowWeights = None,
-    drop: Drop = None,
-    no_intercept: NoIntercept = False,
-    prior_scale: PriorScale = 1.0,
-    noise: Noise = None,
-    hidden: Hidden = None,
-    classes: Classes = None,
-    learn: Learn = None,
-    init: Init = None,
-    family: FamilyName = "auto",
-    steps: Steps = None,
-    batch_size: BatchSize = None,
-    seed: Seed = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew, without old records.")] = False,
+    task: TaskOptions,
+    methods: MethodNames = "bb-psvi,random-subset",
+    sizes: Annotated[
+        str | None, typer.Option(metavar="N,N,N", help="The numbers of points, separated by commas.")
+    ] = None,
+    keys: Annotated[
+        int, typer.Option(help="Fits per method and size, with random keys that count up from --seed.")
+    ] = 3,
+    test: Annotated[
+        Path | None, typer.Option(help="A table of rows to score on; by default a part of DATA is held out.")
+    ] = None,
+    test_share: Annotated[
+        float | None,
+        typer.Option(help=f"The part of DATA to hold out and score on; {TEST_SHARE:g} by default."),
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew instead of keeping the fits that --out has.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Compare ways to make a coreset. Every fit is kept in --out: the same command goes on where it stopped.
+    """Compare ways to make a coreset. Every fit is kept, so that the same command goes on where it stopped.
 
     \b
     Examples:
-      coresetvi compare people.csv --target income --sizes 10,40,100 --out comparison
+      coresetvi compare people.csv --target income --sizes 10,40,100
       coresetvi compare people.csv --target income --sizes 20 --methods bb-psvi,full-vi --out comparison
       coresetvi compare train.csv --test test.csv --target count --sizes 50 --keys 5 --out comparison
     """
     with reporting(as_json):
-        check_choice("--family", family, FAMILIES)
+        task.check()
         names = method_list(methods)
         counts = [] if sizes is None else size_list(sizes)
-        cells = grid.list_cells(names, counts, keys, seed)
+        cells = grid.list_cells(names, counts, keys, task.seed)
         if test is not None and test_share is not None:
             raise InputError("--test and --test-share exclude each other; leave one of them out")
         comparison_plot.check_matplotlib()
-        dataset, labels, name, chosen = read_problem(
-            data,
-            target,
-            weights,
-            drop,
-            model=model,
-            classes=classes,
-            intercept=not no_intercept,
-            prior_scale=prior_scale,
-            noise=noise,
-            hidden=hidden,
-        )
+        out = Path(f"{name_of(task.data)}-comparison") if out is None else out
+        dataset, labels, name, model = task.read()
         if test is None:
             share = TEST_SHARE if test_share is None else test_share
-            train, scored = split_rows(dataset, chosen.num_classes, share, seed)
+            train, scored = split_rows(dataset, model.num_classes, share, task.seed)
         else:
-            train, scored = dataset, read_test(test, dataset, labels, weights, drop or ())
+            held_out = read_new_rows(test, dataset, labels.target, task.weights, task.drop or ())
+            train, scored = dataset, held_out.dataset(labels.classes)
         grid.check_sizes(counts, train)
-        options = {
-            "family": FAMILIES[family],
-            "learn": learn_set(learn),
-            "init": init,
-            "batch_size": batch_size,
-        }
-        comparison = grid.make_comparison(chosen, train, scored, names, options, steps)
+        options = task.construction_options()
+        comparison = grid.make_comparison(model, train, scored, names, options, task.steps)
         prints = {cell.name: comparison.fingerprint(cell) for cell in cells}
         kept = records.open_records(out, prints, overwrite=overwrite)
         enable_compilation_cache()
@@ -174,12 +151,20 @@ def compare(
         raise typer.Exit(INTERRUPTED if interrupted else FAILED)
 
 
+def method_list(text: str) -> list[str]:
+    """The names of the methods in `text`."""
+    names = split_list("--methods", text)
+    for name in names:
+        check_choice("methods", name, METHODS)
+    return names
+
+
 def write_results(out: Path, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, str]:
     """Table and picture of the records in `out`; their names, and where the records are."""
     places = {"table": out / records.TABLE, "picture": out / records.PICTURE}
     if found:
         columns = {name: [record[name] for record in found] for name in found[0]}
-        tables.write_table(places["table"], columns, overwrite=True)
+        write_table(places["table"], columns, overwrite=True)
         comparison_plot.write_figure(places["picture"], rows)
     else:
         places = {}
@@ -196,13 +181,13 @@ def option_notes(methods: list[str], options: dict[str, Any]) -> list[str]:
 
 
 def result_notes(found: list[dict[str, Any]]) -> list[str]:
-    """What did not go well, one sentence a method and kind."""
+    """What did not go well, one sentence per method and kind of trouble."""
     troubles: dict[tuple[str, str], list[str]] = {}
     for record in found:
         if record["result"] != "finished":
             troubles.setdefault((record["method"], record["result"]), []).append(record["explanation"])
     return [
-        f"{method}, {len(sentences)} of its fits: {sentences[0]}"
+        f"{method}, {len(sentences)} of its fits: {in_flags(sentences[0])}"
         for (method, _), sentences in troubles.items()
     ]
 

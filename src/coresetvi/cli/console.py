@@ -3,7 +3,10 @@
 The only place that prints.
 """
 
+import ast
 import contextlib
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +18,50 @@ with contextlib.suppress(ImportError):
     import typer
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
+
+# The library speaks of its arguments, and these are what the command line calls them.
+FLAGS = {
+    **{name: f"--{name}" for name in ("target", "weights", "drop", "model", "classes", "method", "methods")},
+    **{name: f"--{name}" for name in ("size", "sizes", "keys", "learn", "init", "family", "to")},
+    **{name: f"--{name}" for name in ("checkpoint", "resume", "overwrite")},
+    "batch_size": "--batch-size",
+    "num_steps": "--steps",
+    "num_classes": "--classes",
+    "share": "--test-share",
+}
+PHRASES = {
+    "kind='classes'": "--model logistic or softmax",
+    "kind='numbers'": "--model linear",
+    "a larger num_steps": "a larger --steps",
+    "another folder": "another --out",
+}
+# name=True, name='text', name=['list'], name=0.5, or name= and no value; not within a path or a quotation.
+ARGUMENT = re.compile(
+    rf"""(?<![\w./\\'"=-])({"|".join(FLAGS)})="""
+    r"""(True\b|'[^']*'|"[^"]*"|\[(?:'[^']*'|"[^"]*"|[\d, ])*\]|-?\d[\w.+-]*(?=[ ,;)])|(?=[ ,;.)]|$))"""
+)
+
+
+def in_flags(sentence: str) -> str:
+    """A sentence of the library in the words of the command line.
+
+    >>> in_flags("a.csv exists already; choose another name or pass overwrite=True")
+    'a.csv exists already; choose another name or pass --overwrite'
+    >>> in_flags("target='z' is not a column; leave it out with drop=['a b'], or name it with target=")
+    "--target 'z' is not a column; leave it out with --drop 'a b', or name it with --target"
+    """
+    for phrase, flag in PHRASES.items():
+        sentence = sentence.replace(phrase, flag)
+    return ARGUMENT.sub(_flag, sentence)
+
+
+def _flag(found: re.Match[str]) -> str:
+    flag, value = FLAGS[found[1]], found[2]
+    if value in ("", "True"):
+        return flag
+    if value.startswith("["):
+        value = shlex.quote(",".join(map(str, ast.literal_eval(value))))
+    return f"{flag} {value}"
 
 
 def say(sentence: str) -> None:
@@ -58,7 +105,7 @@ def reporting(as_json: bool) -> Iterator[None]:
     try:
         yield
     except CoresetviError as error:
-        complain(str(error), as_json)
+        complain(in_flags(str(error)), as_json)
         raise typer.Exit(BAD_INPUT) from error
     except KeyboardInterrupt as error:
         complain("interrupted", as_json)

@@ -27,7 +27,9 @@ with contextlib.suppress(ImportError):
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Directory for picture and coreset.")] = Path("coresetvi-demo"),
+    out: Annotated[Path, typer.Option(help="The folder for the picture and the coreset.")] = Path(
+        "coresetvi-demo"
+    ),
     seed: Seed = 0,
     steps: Annotated[int | None, typer.Option(min=1, hidden=True)] = None,
     as_json: Json = False,

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..constructions.bbpsvi import BBPSVI
 from ..constructions.reference import FullVI, RandomSubset
-from ..data import files as tables
+from ..data import files
 from ..data.dataset import Dataset
 from ..datasets.synthetic import halfmoon
 from ..errors import CoresetviError, InputError
@@ -78,7 +78,7 @@ def run(
 
 
 def scores(result: Demonstration) -> list[dict[str, Any]]:
-    """One row a method; `entropy_difference` is the mean distance to full-data inference on the grid."""
+    """One row per method; `entropy_difference` is the mean distance to full-data inference on the grid."""
     reference = result.methods[0].entropy
     return [
         {
@@ -118,7 +118,7 @@ def check_folder(folder: Any) -> None:
         ours = False
     if not ours:
         raise InputError(
-            f"{folder / present[0]} exists and was not written by the demonstration; choose another --out"
+            f"{folder / present[0]} exists and was not written by the demonstration; choose another folder"
         )
 
 
@@ -132,5 +132,5 @@ def write(result: Demonstration, folder: Any) -> list[Path]:
     figures.save_figure(picture(result), folder / PICTURE)
     x, y, weights = fit.coreset.to_numpy()
     columns = {"x0": x[:, 0], "x1": x[:, 1], "label": y, "weight": weights}
-    tables.write_table(folder / TABLE, columns, overwrite=True)
+    files.write_table(folder / TABLE, columns, overwrite=True)
     return [folder / PICTURE, folder / SAVED, folder / TABLE]

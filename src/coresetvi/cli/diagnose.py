@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
-from ..constructions.by_name import check_choice
+from .._checks import check_choice
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..posterior.diagnosis import diagnose as certify
@@ -20,24 +20,34 @@ with contextlib.suppress(ImportError):
 
     from .options import Drop, FitDirectory, Json, RowWeights, Seed
 
-from .summary import fitted_rows
+from .summary import labelled_rows
 
 
 def diagnose(
     fitted: FitDirectory,
     data: Annotated[Path, typer.Argument(metavar="DATA", help="The table that was fitted.")],
-    held_out: Annotated[Path | None, typer.Option(help="Table of rows that were not fitted.")] = None,
-    reference: Annotated[Path | None, typer.Option(help="Directory of another fit to compare with.")] = None,
+    held_out: Annotated[
+        Path | None, typer.Option(help="A table of rows that were not fitted, to score on.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option(help="The folder of another saved fit, to compare this one with.")
+    ] = None,
     method: Annotated[
-        str | None, typer.Option(metavar="|".join(SAMPLERS), help="Judge draws by it; default r itself.")
+        str | None,
+        typer.Option(
+            metavar="|".join(SAMPLERS),
+            help="Judge draws of this sampler; by default draws of the fitted approximation.",
+        ),
     ] = None,
     weights: RowWeights = None,
     drop: Drop = None,
-    samples: Annotated[int, typer.Option(min=100, help="Draws to weigh against the data.")] = 1000,
+    samples: Annotated[
+        int, typer.Option(min=100, help="The number of draws to weigh against the data.")
+    ] = 1000,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Say whether a fitted coreset can be trusted. Its posterior is weighed against that of all the data.
+    """Say whether a fitted coreset can be trusted. Its posterior is weighed against that of all rows.
 
     \b
     Examples:
@@ -47,12 +57,12 @@ def diagnose(
     """
     with reporting(as_json):
         if method is not None:
-            check_choice("--method", method, SAMPLERS)
+            check_choice("method", method, SAMPLERS)
         enable_compilation_cache()
         fit = load(fitted)
         other = None if reference is None else load(reference)
-        rows = fitted_rows(fit, data, weights, drop or ())
-        test = None if held_out is None else fitted_rows(fit, held_out, weights, drop or ())
+        rows = labelled_rows(fit, data, weights, drop)
+        test = None if held_out is None else labelled_rows(fit, held_out, weights, drop)
         draws = None if method is None else draw(fit, method=method, key=seed)
         certificate = certify(fit, rows, other, draws=draws, held_out=test, num_samples=samples, key=seed)
     if as_json:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from .. import export as tools
-from ..constructions.by_name import check_choice
-from ..data import files as tables
+from .._checks import check_choice
+from ..data import files
 from ..errors import InputError
 from ..export import rows
 from ..export.pymc import RESPONSES as PYMC_RESPONSES
@@ -69,7 +69,7 @@ def write_table(fit: Fit, source: Path, out: Path, overwrite: bool) -> Sequence[
 
 def write_sklearn(fit: Fit, source: Path, out: Path, overwrite: bool) -> Sequence[Path]:
     columns = rows.row_columns(rows.fit_rows(fit), rows.class_names(fit), weight="sample_weight")
-    tables.write_table(out, columns, overwrite=overwrite)
+    files.write_table(out, columns, overwrite=overwrite)
     return [out]
 
 
@@ -95,7 +95,7 @@ TOOLS = {
     "stan": Tool((), write_stan),
     "numpyro": Tool((".py",), write_numpyro),
     "pymc": Tool((".py",), write_pymc),
-    "sklearn": Tool(tables.WRITABLE, write_sklearn),
+    "sklearn": Tool(files.WRITABLE, write_sklearn),
 }
 # Endings that leave no doubt.
 BY_ENDING = {".stan": "stan"} | {
@@ -106,12 +106,17 @@ BY_ENDING = {".stan": "stan"} | {
 def export(
     fitted: FitDirectory,
     to: Annotated[
-        str | None, typer.Option(metavar="|".join(TOOLS), help="For what; default by the ending of --out.")
+        str | None,
+        typer.Option(
+            metavar="|".join(TOOLS),
+            help="The tool to write for; by default it follows from the ending of --out.",
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File, for stan a directory; default beside DIR, named after it.")
+        Path | None,
+        typer.Option(help="The file to write (a folder for stan); by default beside DIR and named after it."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files that are there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Hand a fitted coreset to another tool. All of them get the same posterior, from weighted rows.
@@ -132,11 +137,11 @@ def export(
         if fitted.resolve() in (out.resolve(), *out.resolve().parents):
             raise InputError(f"--out {out} is inside the saved fit {fitted}; choose another place")
         enable_compilation_cache()
-        files = [str(file) for file in TOOLS[name].write(load(fitted), fitted, out, overwrite)]
+        written = [str(file) for file in TOOLS[name].write(load(fitted), fitted, out, overwrite)]
     if as_json:
-        print_json({"to": name, "out": str(out), "files": files})
+        print_json({"to": name, "out": str(out), "files": written})
     else:
-        say(f"Wrote {' and '.join(files)}.")
+        say(f"Wrote {' and '.join(written)}.")
         if TOOLS[name].endings == (".py",):
             say(f"Next: python {out}")
 
@@ -149,7 +154,7 @@ def default_file(fitted: Path, to: str | None) -> Path:
     """
     if to is None:
         raise InputError(f"for which tool? say it with --to {'|'.join(TOOLS)}, or name a file with --out")
-    check_choice("--to", to, TOOLS)
+    check_choice("to", to, TOOLS)
     ending, *_ = (*TOOLS[to].endings, "")
     return beside(fitted, ending if ending == f".{to}" else f"_{to}{ending}")
 
@@ -160,7 +165,7 @@ def choose_tool(to: str | None, out: Path) -> str:
         to = next((name for end, name in BY_ENDING.items() if out.name.lower().endswith(end)), None)
         if to is None:
             raise InputError(f"--out {out} does not tell for which tool; say it with --to {'|'.join(TOOLS)}")
-    check_choice("--to", to, TOOLS)
+    check_choice("to", to, TOOLS)
     endings = TOOLS[to].endings
     if endings and not out.name.lower().endswith(endings):
         raise InputError(f"--out {out} does not suit --to {to}; use a name that ends in {', '.join(endings)}")

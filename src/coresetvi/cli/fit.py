@@ -11,135 +11,109 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..constructions.by_name import METHODS, build_construction, check_choice
+from .._checks import check_choice
+from ..constructions.by_name import METHOD_LIST, METHODS, build_construction
 from ..constructions.defaults import default_size
 from ..errors import InputError
 from ..fitting import artefact
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.loop import fit as fit_coreset
-from .choices import FAMILIES, learn_set, read_problem
+from .choices import name_of
 from .console import (
     FAILED,
     INTERRUPTED,
     complain,
+    in_flags,
     print_json,
     reporting,
     say,
     show_table,
 )
+from .shared import TaskOptions, takes_task
 from .summary import advice, fit_lines, fit_summary
 
 with contextlib.suppress(ImportError):
     import typer
 
-    from .options import (
-        BatchSize,
-        Classes,
-        DataFile,
-        Drop,
-        FamilyName,
-        Hidden,
-        Init,
-        Json,
-        Learn,
-        MethodName,
-        ModelName,
-        NoIntercept,
-        Noise,
-        PriorScale,
-        RowWeights,
-        Seed,
-        Steps,
-        Target,
-    )
+    from .options import Json
+
+    MethodName = Annotated[
+        str, typer.Option(metavar="NAME", help=f"The method that makes the coreset. {METHOD_LIST}.")
+    ]
 
 
 EXIT_CODES = {"non_finite": FAILED, "interrupted": INTERRUPTED}
 
 
+@takes_task
 def fit(
-    data: DataFile,
-    out: Annotated[Path, typer.Option(help="Directory for the fitted coreset.")],
-    target: Target = None,
-    model: ModelName = "auto",
+    *,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to save the fit in; by default it is named after DATA.")
+    ] = None,
+    task: TaskOptions,
     method: MethodName = "bb-psvi",
-    size: Annotated[int | None, typer.Option(min=1, help="Points; default two a parameter.")] = None,
-    weights: RowWeights = None,
-    drop: Drop = None,
-    no_intercept: NoIntercept = False,
-    prior_scale: PriorScale = 1.0,
-    noise: Noise = None,
-    hidden: Hidden = None,
-    classes: Classes = None,
-    learn: Learn = None,
-    init: Init = None,
-    family: FamilyName = "auto",
-    steps: Steps = None,
-    batch_size: BatchSize = None,
-    seed: Seed = 0,
-    checkpoint: Annotated[Path | None, typer.Option(help="Directory that keeps an unfinished fit.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from --checkpoint.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier fit.")] = False,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="The number of points; by default about two per parameter.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A folder that keeps the state of an unfinished fit.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the state that is kept in --checkpoint.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the fit that is in --out.")] = False,
     as_json: Json = False,
 ) -> None:
     """Compress a table into weighted points. A posterior is fitted to them, and both are saved.
 
     \b
     Examples:
-      coresetvi fit people.csv --target income --out fitted
+      coresetvi fit people.csv --target income
       coresetvi fit flowers.parquet --target species --model mlp --hidden 20,20 --out fitted
       coresetvi fit visits.csv --target count --model poisson --size 50 --drop id --out fitted
     """
     with reporting(as_json):
-        check_choice("--family", family, FAMILIES)
-        check_choice("--method", method, METHODS)
+        task.check()
+        check_choice("method", method, METHODS)
+        out = Path(name_of(task.data)) if out is None else out
         check_places(out, checkpoint, resume, overwrite)
-        dataset, labels, name, chosen = read_problem(
-            data,
-            target,
-            weights,
-            drop,
-            model=model,
-            classes=classes,
-            intercept=not no_intercept,
-            prior_scale=prior_scale,
-            noise=noise,
-            hidden=hidden,
-        )
+        dataset, labels, name, model = task.read()
         if METHODS[method].sized:
-            size = size or default_size(chosen, int(np.count_nonzero(dataset.weights)))
-        construction = build_construction(
-            method,
-            size,
-            family=FAMILIES[family],
-            learn=learn_set(learn),
-            init=init,
-            batch_size=batch_size,
-        )
+            size = size or default_size(model, int(np.count_nonzero(dataset.weights)))
+        construction = build_construction(method, size, **task.construction_options())
         enable_compilation_cache()
         fitted = fit_coreset(
-            construction, chosen, dataset, key=seed, num_steps=steps, checkpoint=checkpoint, resume=resume
+            construction,
+            model,
+            dataset,
+            key=task.seed,
+            num_steps=task.steps,
+            checkpoint=checkpoint,
+            resume=resume,
         )
         names = None if labels.classes is None else list(labels.classes)
-        fitted = dataclasses.replace(fitted, extra={"classes": names, "data": str(data), "seed": seed})
+        fitted = dataclasses.replace(
+            fitted, extra={"classes": names, "data": str(task.data), "seed": task.seed}
+        )
         fitted.save(out, overwrite=overwrite)
         summary: dict[str, Any] = {**fit_summary(fitted), "out": str(out)}
         summary["notes"] = advice(fitted, dataset, summary["reliability"])
-    failed = fitted.result in EXIT_CODES
+    failed, explanation = fitted.result in EXIT_CODES, in_flags(fitted.explanation)
     if as_json:
-        print_json(summary | ({"error": fitted.explanation} if failed else {}))
+        print_json(summary | ({"error": explanation} if failed else {}))
     else:
-        if model == "auto":
+        if task.model == "auto":
             kind = "numbers" if names is None else f"{len(names)} classes"
             say(f"The target {labels.target!r} holds {kind}, so the model is {name} (--model changes it).")
         if not failed:
-            say(fitted.explanation)
+            say(explanation)
         show_table(None, fit_lines(summary))
-        say(f"Saved in {out}. Next: coresetvi predict {out} DATA --out predictions.csv")
+        say(f"Saved in {out}. Next: coresetvi predict {out} DATA")
     for note in summary["notes"]:
         complain(note, word="note")
     if failed:
-        complain(fitted.explanation)
+        complain(explanation)
         raise typer.Exit(EXIT_CODES[fitted.result])
 
 

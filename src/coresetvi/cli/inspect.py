@@ -12,6 +12,7 @@ import numpy as np
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from .console import (
+    in_flags,
     print_json,
     reporting,
     say,
@@ -33,10 +34,12 @@ LINE = 80  # characters, on a terminal
 
 def inspect(
     fitted: FitDirectory,
-    points: Annotated[int, typer.Option(min=0, help="How many of the heaviest points to show.")] = 10,
+    points: Annotated[
+        int, typer.Option(min=0, help="The number of points to show, the heaviest first.")
+    ] = 10,
     as_json: Json = False,
 ) -> None:
-    """Show what a fitted coreset holds. Model, quality, origin and its heaviest points.
+    """Show what a fitted coreset holds: its model, quality, origin and heaviest points.
 
     \b
     Examples:
@@ -50,7 +53,7 @@ def inspect(
     if as_json:
         print_json(summary)
         return
-    say(fit.explanation)
+    say(in_flags(fit.explanation))
     show_table(None, [*fit_lines(summary), *origin_lines(summary)])
     if summary["points"]:
         say("Its heaviest points:")

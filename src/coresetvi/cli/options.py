@@ -5,35 +5,72 @@ from typing import Annotated
 
 import typer
 
-from ..constructions.by_name import METHODS
 from .choices import FAMILIES, MODELS
 
-METHOD_LIST = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
-
 # What is given
-DataFile = Annotated[Path, typer.Argument(metavar="DATA", help="Table: .csv, .tsv (.gz), .parquet or .npz.")]
-FitDirectory = Annotated[Path, typer.Argument(metavar="DIR", help="Directory that coresetvi fit wrote.")]
-Target = Annotated[str | None, typer.Option(help="Column to explain (y, in an .npz file).")]
-RowWeights = Annotated[str | None, typer.Option(help="Column with a weight for every row.")]
-Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")]
+DataFile = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="The table to fit: a .csv, .tsv (also .gz), .parquet or .npz file."),
+]
+FitDirectory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="The folder in which coresetvi fit saved its result.")
+]
+Target = Annotated[
+    str | None, typer.Option(help="The column to predict; in an .npz file it is y unless you name another.")
+]
+RowWeights = Annotated[str | None, typer.Option(help="The column that holds the weight of each row.")]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="A column to leave out; repeat the option to leave out several.")
+]
 
 # The model
-ModelName = Annotated[str, typer.Option(metavar="|".join(MODELS), help="Auto looks at the target.")]
-NoIntercept = Annotated[bool, typer.Option("--no-intercept", help="Add no constant term.")]
-PriorScale = Annotated[float, typer.Option(help="Standard deviation of the prior.")]
-Noise = Annotated[float | None, typer.Option(help="Noise of linear and mlp regression; default 1.")]
-Hidden = Annotated[str | None, typer.Option(help="Hidden layers of an mlp; default 20.")]
-Classes = Annotated[int | None, typer.Option(min=0, help="How many; 0 makes an mlp a regression.")]
+ModelName = Annotated[
+    str,
+    typer.Option(metavar="|".join(MODELS), help="The model; auto chooses one by what the target holds."),
+]
+NoIntercept = Annotated[bool, typer.Option("--no-intercept", help="Fit the model without a constant term.")]
+PriorScale = Annotated[float, typer.Option(help="The prior standard deviation of the parameters.")]
+Noise = Annotated[
+    float | None,
+    typer.Option(help="The standard deviation of the noise in a linear or mlp regression; 1 by default."),
+]
+Hidden = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N,N", help="The sizes of the hidden layers of an mlp, such as 20,20; 20 by default."
+    ),
+]
+Classes = Annotated[
+    int | None,
+    typer.Option(min=0, help="The number of classes, if the table does not have all; 0 means a regression."),
+]
 
 # The construction; what is not given (None, "auto") is left to it
-MethodName = Annotated[str, typer.Option(metavar="NAME", help=f"How; one of these. {METHOD_LIST}.")]
-MethodNames = Annotated[str, typer.Option(metavar="NAME,NAME", help=f"Some of these. {METHOD_LIST}.")]
-Learn = Annotated[str | None, typer.Option(help="What to learn: x, y, weights, total; joined by commas.")]
-Init = Annotated[str | None, typer.Option(metavar="subset|spread|noise", help="Where the points start.")]
-FamilyName = Annotated[str, typer.Option(metavar="|".join(FAMILIES), help="Posterior's shape.")]
-BatchSize = Annotated[int | None, typer.Option(min=1, help="Rows a step; default all, while cheap.")]
+Learn = Annotated[
+    str | None,
+    typer.Option(help="What the method learns: any of x, y, weights and total, separated by commas."),
+]
+Init = Annotated[
+    str | None,
+    typer.Option(
+        metavar="subset|spread|noise",
+        help="Where the points start: on random rows, on rows spread over the data, or on noise.",
+    ),
+]
+FamilyName = Annotated[
+    str,
+    typer.Option(metavar="|".join(FAMILIES), help="The family of Gaussians that approximates the posterior."),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Rows per step; by default all of them, or fewer where that would be slow."),
+]
 
 # The run
-Steps = Annotated[int | None, typer.Option(min=1, help="Steps; by default it stops by itself.")]
-Seed = Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Same seed, same result.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Steps = Annotated[
+    int | None, typer.Option(min=1, help="The number of steps; by default the fit stops once it has settled.")
+]
+Seed = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="The random seed; the same seed gives the same result.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]

@@ -7,7 +7,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
-from ..data import files as tables
+from ..data.files import check_file
 from ..errors import InputError
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
@@ -21,7 +21,7 @@ with contextlib.suppress(ImportError):
 
     from .options import FitDirectory, Json
 
-from .summary import fitted_rows
+from .summary import labelled_rows
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -29,13 +29,17 @@ PICTURES = (".png", ".pdf", ".svg")
 def plot(
     fitted: FitDirectory,
     out: Annotated[
-        Path | None, typer.Option(help="Picture: .png, .pdf or .svg; default beside DIR, named after it.")
+        Path | None,
+        typer.Option(help="The picture (.png, .pdf or .svg); by default beside DIR and named after it."),
     ] = None,
-    data: Annotated[Path | None, typer.Option(help="Table to show behind a map of two inputs.")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A table whose rows are drawn behind the map of a fit with two inputs."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw a fitted coreset. Its loss and weights, and a map of its entropy or pairs of its parameters.
+    """Draw a fitted coreset: its loss, its weights, and a map of its entropy or pairs of its parameters.
 
     \b
     Examples:
@@ -46,10 +50,10 @@ def plot(
         out = beside(fitted, ".png") if out is None else out
         if out.suffix.lower() not in PICTURES:
             raise InputError(f"--out {out} is no picture; use a name that ends in {', '.join(PICTURES)}")
-        tables.check_file(out, overwrite=overwrite)
+        check_file(out, overwrite=overwrite)
         enable_compilation_cache()
         fit = load(fitted)
-        rows = None if data is None else fitted_rows(fit, data, None, ())
+        rows = None if data is None else labelled_rows(fit, data)
         figures.save_figure(overview(fit, data=rows), out)
     if as_json:
         print_json({"out": str(out)})

@@ -8,33 +8,40 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
-from ..data import files as tables
-from ..data.labels import some
+from ..data import files
 from ..errors import InputError
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
+from .choices import name_of
 from .console import (
     complain,
+    in_flags,
     print_json,
     reporting,
     say,
 )
-from .summary import prediction_columns, score
+from .summary import class_names, prediction_columns, rows_for_fit
 
 with contextlib.suppress(ImportError):
     import typer
 
-    from .options import (
-        FitDirectory,
-        Json,
-    )
+    from .options import FitDirectory, Json
 
 
 def predict(
     fitted: FitDirectory,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Table that has the columns of the fit.")],
-    out: Annotated[Path, typer.Option(help="Predictions: .csv, .tsv (.gz) or .parquet.")],
-    target: Annotated[str | None, typer.Option(help="Column with the truth, to score against.")] = None,
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help="A table of new rows with the columns of the fitted one.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file to write (.csv, .tsv, also .gz, or .parquet); by default named after DATA."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(help="The column with the true values, to score the predictions against.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -42,39 +49,45 @@ def predict(
 
     \b
     Examples:
-      coresetvi predict fitted new.csv --out predictions.csv
+      coresetvi predict people new.csv
       coresetvi predict fitted test.parquet --target income --out predictions.parquet --json
     """
     with reporting(as_json):
-        tables.check_output(out, overwrite=overwrite)
+        out = default_file(data) if out is None else out
+        files.check_output(out, overwrite=overwrite)
         if out.exists() and data.exists() and out.samefile(data):
             raise InputError(f"{out} is the table to predict; choose another name for the predictions")
         enable_compilation_cache()
         fit = load(fitted)
-        table = tables.open_table(data)
-        truth = target or ("y" if table.suffix == ".npz" else fit.coreset.target)
-        if target is not None and target not in table.columns:
-            listed = some(list(table.columns))
-            raise InputError(f"--target {target!r} is not a column of {data}; it has {listed}")
-        rows = tables.rows_for(table, fit.coreset.columns, fit.coreset.dim, truth)
-        columns = prediction_columns(fit, rows)
+        rows = rows_for_fit(fit, data, target=target, need_target=target is not None)
+        columns = prediction_columns(fit, rows.x)
         scores, notes = None, []
-        if truth in table.columns:
+        if rows.target is not None:
             try:
-                scores = score(fit, table, rows, truth)
+                scores = fit.evaluate(rows.dataset(class_names(fit)))
             except InputError as error:
                 # Labels that nobody asked about must not cost anyone their predictions.
                 if target is not None:
                     raise
-                notes.append(f"not scored, because {error}")
-        tables.write_table(out, columns, overwrite=overwrite)
-    summary = {"rows": len(rows), "out": str(out), "columns": list(columns)}
-    summary |= {"target": truth if scores else None, "scores": scores, "notes": notes}
+                notes.append(f"not scored, because {in_flags(str(error))}")
+        files.write_table(out, columns, overwrite=overwrite)
+    summary = {"rows": len(rows.x), "out": str(out), "columns": list(columns)}
+    summary |= {"target": rows.target if scores else None, "scores": scores, "notes": notes}
     if as_json:
         print_json(summary)
     else:
-        say(f"Wrote {len(rows):,} predictions to {out}.")
+        say(f"Wrote {len(rows.x):,} predictions to {out}.")
         for name, value in (scores or {}).items():
             say(f"{name} {value:.4f}")
     for note in notes:
         complain(note, word="note")
+
+
+def default_file(data: Path) -> Path:
+    """Where predictions go by default: into the folder where the user is, in the format of the table.
+
+    >>> default_file(Path("data/new.csv")).as_posix(), default_file(Path("new.npz")).as_posix()
+    ('new-predictions.csv', 'new-predictions.csv')
+    """
+    ending = next((ending for ending in files.WRITABLE if data.name.lower().endswith(ending)), ".csv")
+    return Path(f"{name_of(data)}-predictions{ending}")

@@ -1,4 +1,4 @@
-"""`coresetvi sample`, `diagnose` and `plot`: what can be done with a saved fit and, for one, its data."""
+"""`coresetvi sample`: draws from the posterior of a saved fit."""
 
 # Typer reads its options from the annotations; as text they need no typer.
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from ..constructions.by_name import check_choice
-from ..data import files as tables
+from .._checks import check_choice
+from ..data import files
 from ..errors import InputError
 from ..families.draws import Draws, scalars
 from ..fitting.compilation import enable_compilation_cache
@@ -34,18 +34,22 @@ FORMATS |= {"ess_bulk": ".0f", "ess_tail": ".0f"}
 
 def sample(
     fitted: FitDirectory,
-    method: Annotated[str, typer.Option(metavar="|".join(SAMPLERS), help="How.")] = "nuts",
-    samples: Annotated[int, typer.Option(min=1, help="Draws of each chain.")] = 1000,
-    chains: Annotated[int, typer.Option(min=1, help="Chains.")] = 4,
-    warmup: Annotated[int, typer.Option(min=0, help="Transitions of nuts and hmc to adapt.")] = 1000,
+    method: Annotated[str, typer.Option(metavar="|".join(SAMPLERS), help="The sampler.")] = "nuts",
+    samples: Annotated[int, typer.Option(min=1, help="The number of draws per chain.")] = 1000,
+    chains: Annotated[int, typer.Option(min=1, help="The number of chains.")] = 4,
+    warmup: Annotated[
+        int,
+        typer.Option(min=0, help="The number of steps in which nuts and hmc adapt before the first draw."),
+    ] = 1000,
     out: Annotated[
-        Path | None, typer.Option(help="Draws: .csv, .tsv (.gz), .parquet, or .nc for ArviZ.")
+        Path | None,
+        typer.Option(help="A file to write the draws to: .csv, .tsv (also .gz), .parquet, or .nc for ArviZ."),
     ] = None,
     seed: Seed = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file --out.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Draw from the posterior of a fitted coreset. Shows every parameter, and how well the chains mixed.
+    """Draw from the posterior of a fitted coreset, and show each parameter and how well the chains mixed.
 
     \b
     Examples:
@@ -54,7 +58,7 @@ def sample(
       coresetvi sample fitted --method smc --json
     """
     with reporting(as_json):
-        check_choice("--method", method, SAMPLERS)
+        check_choice("method", method, SAMPLERS)
         if out is not None:
             check_draws_file(out, overwrite)
         enable_compilation_cache()
@@ -87,15 +91,15 @@ def sample(
 def check_draws_file(out: Path, overwrite: bool) -> None:
     """Refuse a file for draws that could not be written, before they cost any time."""
     if out.suffix != ".nc":
-        tables.check_output(out, overwrite=overwrite)
+        files.check_output(out, overwrite=overwrite)
         return
-    tables.check_file(out, overwrite=overwrite)
+    files.check_file(out, overwrite=overwrite)
     if importlib.util.find_spec("arviz") is None:
         raise InputError(f'{out} needs ArviZ; pip install "coresetvi[arviz]"')
 
 
 def write_draws(draws: Draws, out: Path, overwrite: bool) -> None:
-    """Draws as a table with one column a parameter, or as an ArviZ file."""
+    """Draws as a table with one column per parameter, or as an ArviZ file."""
     if out.suffix == ".nc":
         data = draws.to_arviz()
         with whole_file(out) as staging:
@@ -112,4 +116,4 @@ def write_draws(draws: Draws, out: Path, overwrite: bool) -> None:
     }
     for name, leaf in draws.named().items():
         columns |= {label: values.ravel() for label, values in scalars(name, leaf, draws.data.columns)}
-    tables.write_table(out, columns, overwrite=overwrite)
+    files.write_table(out, columns, overwrite=overwrite)

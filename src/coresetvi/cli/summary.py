@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..data import files as tables
 from ..data.dataset import Dataset
-from ..data.labels import Labels, encode_labels, known_codes, some
-from ..data.split import read_test
+from ..data.labels import some
+from ..data.tables import NewRows, read_new_rows
 from ..families.importance import usable
 from ..fitting.result import Fit
 from ..models.nets import BayesianMLP
+from .console import in_flags
 
 
 def fit_summary(fit: Fit) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def fit_summary(fit: Fit) -> dict[str, Any]:
     kl = fit.history.get("kl", np.zeros(0))[-1 if "points" in fit.history else -20 :]
     return {
         "result": fit.result,
-        "explanation": fit.explanation,
+        "explanation": in_flags(fit.explanation),
         "model": type(fit.model).__name__,
         "parameters": fit.model.dim,
         "family": type(fit.family).__name__,
@@ -108,16 +108,6 @@ def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, Any]:
     return columns | {"prediction": [names[code] for code in best.tolist()]}
 
 
-def score(fit: Fit, table: tables.Table, rows: np.ndarray, truth: str) -> dict[str, float]:
-    """Held-out scores against the column `truth`."""
-    labels, names = tables.target_values(table, truth), class_names(fit)
-    if names is not None:
-        labels = known_codes(labels, truth, names)
-    else:
-        labels, _ = encode_labels(labels, truth, "numbers")
-    return fit.evaluate(Dataset(rows, labels, target=truth))
-
-
 def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
     """A fit in a few lines."""
     quality, seconds = summary["reliability"], summary["seconds"]
@@ -152,9 +142,20 @@ def origin_lines(summary: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def fitted_rows(fit: Fit, path: Path, weights: str | None, drop: Any) -> Dataset:
-    """Rows of a table with the columns, target and classes of a fit."""
-    names = class_names(fit)
-    target = fit.coreset.target or "y"
-    labels = Labels(target, None if names is None else tuple(names))
-    return read_test(path, fit.coreset, labels, weights, drop)
+def rows_for_fit(
+    fit: Fit,
+    path: Path,
+    *,
+    target: str | None = None,
+    weights: str | None = None,
+    drop: list[str] | None = None,
+    need_target: bool = True,
+) -> NewRows:
+    """The rows of a table for a fit: with its columns, and its target unless another is named."""
+    known = fit.coreset.target or ("y" if need_target else None)
+    return read_new_rows(path, fit.coreset, target or known, weights, drop or (), need_target=need_target)
+
+
+def labelled_rows(fit: Fit, path: Path, weights: str | None = None, drop: list[str] | None = None) -> Dataset:
+    """The rows of a table with their labels in the classes of a fit."""
+    return rows_for_fit(fit, path, weights=weights, drop=drop).dataset(class_names(fit))

@@ -1,9 +1,10 @@
 """Constructions by name: what can be asked for in words, and with which options."""
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
+from .._checks import check_choice
 from ..errors import InputError
 from .base import Construction
 from .bbpsvi import BBPSVI
@@ -47,10 +48,8 @@ METHODS = {
     "full-laplace": Method(FullLaplace, False, "Laplace's approximation on all rows"),
 }
 
-
-def check_choice(option: str, value: str, known: Iterable[str]) -> None:
-    if value not in known:
-        raise InputError(f"{option} {value!r} is unknown; choose one of {', '.join(known)}")
+# All of them in one sentence, for a help text.
+METHOD_LIST = "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items())
 
 
 def takes(method: str, option: str) -> bool:
@@ -69,7 +68,7 @@ def takes(method: str, option: str) -> bool:
 
 def build_construction(method: str, size: int | None = None, **options: Any) -> Construction:
     """The method of that name with the options that were given; None stands for one that was not."""
-    check_choice("--method", method, METHODS)
+    check_choice("method", method, METHODS)
     make, sized, _ = METHODS[method]
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
@@ -77,10 +76,10 @@ def build_construction(method: str, size: int | None = None, **options: Any) -> 
             raise refusal(name, value, [method])
     if not sized:
         if size is not None:
-            raise InputError(f"--size is not for {method}, which takes all rows; leave it out")
+            raise InputError(f"size= is not for {method}, which takes all rows; leave it out")
         return make(**given)
     if size is None:
-        raise InputError(f"{method} needs to know how many points; say so with --size")
+        raise InputError(f"{method} needs to know how many points; say so with size=")
     return make(size, **given)
 
 
@@ -89,8 +88,7 @@ def refusal(option: str, value: Any, methods: Sequence[str]) -> InputError:
     listed = " and ".join(methods)
     others = [name for name in METHODS if takes(name, option)]
     remedy = "leave it out" + (f", or use {' or '.join(others)}" if others else "")
-    flag = f"--{option.replace('_', '-')}"
     if option == "learn":
         words = " and ".join(LEARNED.get(name, repr(name)) for name in sorted(value))
-        return InputError(f"{listed} cannot learn {words} ({flag}); {remedy}")
-    return InputError(f"{flag} is not for {listed}; {remedy}")
+        return InputError(f"{listed} cannot learn {words} (learn=); {remedy}")
+    return InputError(f"{option}= is not for {listed}; {remedy}")

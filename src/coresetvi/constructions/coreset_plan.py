@@ -22,9 +22,11 @@ from ..objectives import Objective
 from ..outer.base import Answer, Draft, Optimizer, OptimizerState, Target, answered, mean_draw
 from ..outer.minibatch import data_term, empty_surrogate
 from .base import Construction, Plan
-from .defaults import MIN_EFFECTIVE_DRAWS
 from .parametrisation import Parametrisation
 from .starts import starting_leaves
+
+# Importance sampling from r works if the first step's draws leave more than this many effective ones.
+MIN_EFFECTIVE_DRAWS = 4.0
 
 
 class CoresetState(eqx.Module):

@@ -27,8 +27,6 @@ POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
 
 # Up to this many parameters a full covariance and importance sampling are both affordable and reliable.
 SMALL_MODEL = 128
-# Importance sampling from r works if the first step's draws leave more than this many effective ones.
-MIN_EFFECTIVE_DRAWS = 4.0
 # Log-likelihoods (rows x draws x steps) that a fit may evaluate before it turns to minibatches: about 20 s.
 WHOLE_DATA_WORK = 2_500_000_000
 MINIBATCH_ROWS = 8_192

@@ -1,14 +1,16 @@
 """Numbers out of whatever people pass in, or one sentence about the first thing that is not a number.
 
-numpy, jax, lists, and pandas, polars or pyarrow frames and series come out as arrays. What is concrete is
-checked here, once, on the host; traced values can only be converted.
+numpy, jax, lists, pandas, polars or pyarrow frames and series, and the columns of a file all become arrays by
+the same rules: booleans and numbers of any type count, and so does text that is a number ("1.5"); what is
+missing (null, None, empty text) is NaN. What is concrete is checked here, once, on the host; traced values
+can only be converted.
 """
 
 import numbers
 import sys
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +28,17 @@ _REMEDY = {
 }
 
 
+class Naming(NamedTuple):
+    """How a message names an entry ("x has … in row 3, column 'age'") and what to do about it."""
+
+    subject: str
+    remedy: str
+    names: Sequence[str] | None = None
+
+    def has(self, what: Any, position: Sequence[Any]) -> str:
+        return f"{self.subject} has {what} in {_place(position, self.names)}"
+
+
 def is_traced(value: Any) -> bool:
     leaves = jax.tree.leaves(value) if isinstance(value, list | tuple) else (value,)
     return any(isinstance(leaf, Tracer) for leaf in leaves)
@@ -35,51 +48,113 @@ def is_whole(values: Any) -> bool:
     return jnp.issubdtype(values.dtype, jnp.integer) or values.dtype == bool
 
 
-def columns_of(value: Any, role: str) -> dict[str, nw.Series] | None:
-    """The columns of a frame or series by name; None for anything else."""
+def column_entries(column: Any) -> np.ndarray:
+    """A column of a frame or a file: numbers and booleans as they are with NaN for what is missing.
+
+    Anything else comes as Python objects, with None for what is missing.
+    """
+    if isinstance(column, np.ndarray):
+        return column if column.dtype.kind in "biuf" else _objects(column)
+    series: nw.Series = nw.from_native(column, series_only=True)
+    dtype = series.dtype
+    if dtype == nw.Decimal or (dtype == nw.Boolean and series.null_count()):
+        series = series.cast(nw.Float64)  # other numbers do this of themselves: null becomes NaN
+    if series.dtype.is_numeric() or dtype == nw.Boolean:
+        return series.to_numpy()
+    missing = series.is_null().to_list()  # each library has its own null
+    return _objects([None if gone else entry for entry, gone in zip(series.to_list(), missing, strict=True)])
+
+
+def column_numbers(column: Any, naming: Naming) -> np.ndarray:
+    """A column of a frame or a file as numbers."""
+    return as_numbers(column_entries(column), naming)
+
+
+def as_numbers(entries: np.ndarray, naming: Naming) -> np.ndarray:
+    """Numbers or booleans in the shape of `entries`, or an error that names what is not a number.
+
+    >>> as_numbers(np.array(["1.5", None], dtype=object), Naming("x", "")).tolist()
+    [1.5, nan]
+    """
+    if is_whole(entries) or jnp.issubdtype(entries.dtype, jnp.floating):
+        return entries
+    found = []
+    for position, entry in np.ndenumerate(_objects(entries)):
+        try:
+            found.append(_number(entry))
+        except (TypeError, ValueError):
+            shown = repr(entry) if isinstance(entry, str | complex) else " ".join(str(entry).split())
+            raise InputError(f"{naming.has(shown, position)}, not a number; {naming.remedy}") from None
+        if isinstance(found[-1], int) and abs(found[-1]) > sys.float_info.max:
+            raise InputError(f"{naming.has('a number too large for a float', position)}; rescale it")
+    array = np.array(found)
+    return (array.astype(float) if array.dtype == object else array).reshape(entries.shape)
+
+
+def _number(entry: Any) -> float | int:
+    """One entry as a number; TypeError or ValueError if it is none."""
+    if entry is None or (isinstance(entry, str) and not entry.strip()):
+        return np.nan
+    if isinstance(entry, str):
+        if "_" in entry:  # Python's own idea of a number, but more likely a name
+            raise ValueError
+        try:
+            return int(entry)
+        except ValueError:
+            return float(entry)
+    if isinstance(entry, np.timedelta64) or not isinstance(entry, numbers.Real | Decimal | np.bool_):
+        raise TypeError
+    return int(entry) if isinstance(entry, numbers.Integral | np.bool_) else float(entry)
+
+
+def _objects(entries: Any) -> np.ndarray:
+    """An array of Python objects, in which dates stay dates and lists stay lists."""
+    if isinstance(entries, np.ndarray) and entries.dtype.kind not in "mM":
+        return entries.astype(object)
+    shape, flat = np.shape(entries)[:1], list(entries)
+    if isinstance(entries, np.ndarray):
+        shape, flat = entries.shape, list(entries.reshape(-1))
+    return np.array([*flat, None], dtype=object)[:-1].reshape(shape)  # one more, lest equal lists be stacked
+
+
+def _array(value: Any, role: str) -> np.ndarray:
+    """The rows of anything but a frame, perhaps still objects."""
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        value = np.ma.filled(value.astype(float), np.nan)
     try:
-        frame: Any = nw.from_native(value, allow_series=True, pass_through=True)
-        if isinstance(frame, nw.LazyFrame):
-            frame = frame.collect()
-    except nw.exceptions.DuplicateError as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"{role} needs distinct column names ({reason}); rename them") from error
-    if isinstance(frame, nw.Series):
-        return {"" if frame.name is None else str(frame.name): frame}
-    if isinstance(frame, nw.DataFrame):
-        return {str(series.name): series for series in frame.iter_columns()}
-    return None
+        array = np.asarray(value)
+    except ValueError as error:
+        raise InputError(f"{role} is not rectangular; give every row the same length") from error
+    except TypeError as error:
+        raise InputError(f"{role} cannot be an array ({error}); pass rows of numbers") from error
+    if array.ndim == 0:
+        raise InputError(
+            f"{role} is a single {type(value).__name__}, not rows; pass an array with one row per "
+            "datum (of a sparse matrix: its .toarray())"
+        )
+    # numpy makes text of numbers that stand beside text; here they stay numbers.
+    return np.asarray(value, dtype=object) if array.dtype.kind == "U" else array
 
 
-def pop_column(table: dict[str, nw.Series] | None, name: str, role: str) -> nw.Series:
-    if table is None:
-        raise InputError(f"{role}={name!r} names a column, but x is not a frame; pass an array")
-    if name not in table:
-        choices = ", ".join(map(repr, table))
-        raise InputError(f"{role}={name!r} is not a column of x; choose one of {choices}")
-    return table.pop(name)
-
-
-def read(value: Any, role: str, table: dict[str, nw.Series] | None = None):
-    """Numbers and column names of whatever was passed in."""
+def read(value: Any, role: str, table: dict[str, nw.Series] | None):
+    """Numbers and column names of whatever was passed in; `table` has its columns, if it is a frame."""
     if is_traced(value):
         values = jnp.asarray(value)
         if values.ndim == 0:
             raise InputError(f"{role} is a single number, not rows; pass one row per datum")
         return values, None
-    table = columns_of(value, role) if table is None else table
     if table is None:
-        numpy_values = _numeric(value, role)
+        numpy_values = as_numbers(_array(value, role), Naming(role, _REMEDY[role]))
         return value if isinstance(value, jax.Array) else numpy_values, None
-    parts = [_series(series, role, name) for name, series in table.items()]
+    parts = [column_numbers(series, Naming(role, _REMEDY[role], (name,))) for name, series in table.items()]
     if not parts:
         raise InputError(f"{role} has no columns; pass at least one besides y and weights")
     return np.stack(parts, axis=1), None if "" in table else tuple(table)
 
 
-def read_rows(value: Any, role: str, num_rows: int):
+def read_rows(value: Any, role: str, table: dict[str, nw.Series] | None, num_rows: int):
     """As `read`, for what goes with the rows of x: (n,) or (n, C), where one column means (n,)."""
-    values, names = read(value, role)
+    values, names = read(value, role, table)
     if len(values) != num_rows:
         raise InputError(
             f"x has {num_rows} rows but {role} has {len(values)}; give one entry of {role} per row"
@@ -89,8 +164,8 @@ def read_rows(value: Any, role: str, num_rows: int):
     return values.reshape(-1) if values.shape[1:] == (1,) else values, names
 
 
-def read_weights(value: Any, num_rows: int) -> jax.Array:
-    weights, names = read_rows(value, "weights", num_rows)
+def read_weights(value: Any, table: dict[str, nw.Series] | None, num_rows: int) -> jax.Array:
+    weights, names = read_rows(value, "weights", table, num_rows)
     if weights.ndim != 1:
         raise InputError(f"weights has shape {weights.shape}; give one number per row")
     converted = to_float(weights, "weights", names)
@@ -106,52 +181,7 @@ def read_weights(value: Any, num_rows: int) -> jax.Array:
     return converted
 
 
-def _series(series: nw.Series, role: str, name: str) -> np.ndarray:
-    dtype = series.dtype
-    if dtype == nw.Boolean and series.null_count():
-        series = series.cast(nw.Float64)  # numbers do this of themselves: null becomes NaN
-    if dtype.is_numeric() or dtype == nw.Boolean:
-        return _numeric(series.to_numpy(), role, (name,))
-    if dtype in (nw.Object, nw.Unknown):  # may still be numbers, such as Python's own
-        return _numeric(series.to_numpy(), role, (name,))
-    raise InputError(f"{role} column {name!r} holds {dtype} values, not numbers; {_REMEDY[role]}")
-
-
-def _numeric(value: Any, role: str, names: tuple[str, ...] | None = None) -> np.ndarray:
-    """A numpy array of numbers or booleans, or an error that names what is not a number."""
-    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        value = np.ma.filled(value.astype(float), np.nan)
-    try:
-        array = np.asarray(value)
-    except ValueError as error:
-        raise InputError(f"{role} is not rectangular; give every row the same length") from error
-    except TypeError as error:
-        raise InputError(f"{role} cannot be an array ({error}); pass rows of numbers") from error
-    if array.ndim == 0:
-        raise InputError(
-            f"{role} is a single {type(value).__name__}, not rows; pass an array with one row per "
-            "datum (of a sparse matrix: its .toarray())"
-        )
-    if array.dtype == object:
-        try:
-            array = np.array(array.tolist())  # numpy looks for the type again
-            array = array.astype(float) if array.dtype == object else array
-        except (TypeError, ValueError, OverflowError):
-            pass  # the culprit is looked for below
-    if is_whole(array) or jnp.issubdtype(array.dtype, jnp.floating):
-        return array
-    entry: Any
-    for position, entry in np.ndenumerate(np.asarray(value, dtype=object)):
-        if not isinstance(entry, numbers.Real | Decimal | np.bool_ | None):
-            place = _place(position, names)
-            raise InputError(f"{role} has {entry!r} in {place}, not a number; {_REMEDY[role]}")
-        if isinstance(entry, int) and abs(int(entry)) > sys.float_info.max:
-            place = _place(position, names)
-            raise InputError(f"{role} has a number too large for a float in {place}; rescale it")
-    raise InputError(f"{role} holds {array.dtype} values, not numbers; {_REMEDY[role]}")
-
-
-def to_float(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array:
+def to_float(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
     dtype = jnp.result_type(float)
     if is_traced(values):
         return values.astype(dtype)
@@ -174,7 +204,7 @@ def to_float(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array
     return values if keep else jnp.array(converted)
 
 
-def to_int(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array:
+def to_int(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
     dtype = jnp.result_type(int)
     if is_traced(values):
         return values.astype(dtype)
@@ -190,7 +220,7 @@ def to_int(values: Any, role: str, names: tuple[str, ...] | None) -> jax.Array:
     return jnp.array(host.astype(dtype))
 
 
-def _place(position: Sequence[Any], names: tuple[str, ...] | None) -> str:
+def _place(position: Sequence[Any], names: Sequence[str] | None) -> str:
     row, *rest = (int(number) for number in position)
     if names:
         return f"row {row}, column {names[rest[0] if rest else 0]!r}"

@@ -4,8 +4,7 @@ Rows are counted from 0 in every message. What is passed in is checked once, on 
 concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only they are.
 """
 
-import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -15,24 +14,13 @@ import numpy as np
 
 from ..errors import InputError
 from . import frames
-from .arrays import (
-    columns_of,
-    is_traced,
-    is_whole,
-    pop_column,
-    read,
-    read_rows,
-    read_weights,
-    to_float,
-    to_int,
-)
+from .arrays import is_traced, is_whole, read, read_rows, read_weights, to_float, to_int
+from .scaling import weighted_scale
 
 if TYPE_CHECKING:
     import pandas
     import polars
     import pyarrow
-
-_CHUNK = 65_536  # rows that `scale` takes at a time, so that it needs little memory
 
 
 class Dataset(eqx.Module):
@@ -67,11 +55,11 @@ class Dataset(eqx.Module):
         target: str | None = None,
         indices: Any = None,
     ):
-        table = columns_of(x, "x")
+        table = frames.columns_of(x, "x")
         if isinstance(y, str):
-            y, target = pop_column(table, y, "y"), target or y
+            y, target = frames.pop_column(table, y, "y"), target or y
         if isinstance(weights, str):
-            weights = pop_column(table, weights, "weights")
+            weights = frames.pop_column(table, weights, "weights")
         values, names = read(x, "x", table)
         if values.ndim == 1:
             values = values.reshape(-1, 1)
@@ -88,7 +76,7 @@ class Dataset(eqx.Module):
         self.x = to_float(values, "x", self.columns)
         self.y, self.target = None, target
         if y is not None:
-            labels, names = read_rows(y, "y", len(values))
+            labels, names = read_rows(y, "y", frames.columns_of(y, "y"), len(values))
             if target is None and names and len(names) == 1:
                 self.target = names[0]
             names = (self.target,) if labels.ndim == 1 and self.target else names
@@ -96,10 +84,11 @@ class Dataset(eqx.Module):
         if weights is None:
             self.weights = jnp.ones(len(values), self.x.dtype)
         else:
-            self.weights = read_weights(weights, len(values))
+            self.weights = read_weights(weights, frames.columns_of(weights, "weights"), len(values))
         self.indices = None
         if indices is not None:
-            rows, names = read_rows(indices, "indices", len(values))
+            table = frames.columns_of(indices, "indices")
+            rows, names = read_rows(indices, "indices", table, len(values))
             if rows.ndim != 1 or not is_whole(rows):
                 raise InputError("indices must be whole numbers; give one row number per row of x")
             self.indices = to_int(rows, "indices", names)
@@ -214,24 +203,7 @@ class Dataset(eqx.Module):
         >>> mean.tolist(), std.tolist()
         ([2.0, 5.0], [1.0, 5.0])
         """
-        traced = is_traced((self.x, self.weights))
-        xp = jnp if traced else np
-        pieces = functools.partial(_pieces, self.x, self.weights, xp)
-        total: Any = sum(w.sum() for _, w in pieces())
-        if not traced and total == 0:
-            raise InputError("weights are all zero; mean and deviation need a positive weight")
-        mean: Any = sum((w * x).sum(0) for x, w in pieces()) / total
-        deviation = xp.sqrt(sum((w * (x - mean) ** 2).sum(0) for x, w in pieces()) / total)
-        # Rounding leaves a constant column a tiny deviation, so ask whether its values differ.
-        first = xp.asarray(self.x)[xp.argmax(xp.asarray(self.weights) > 0)].reshape(-1)
-        varies: Any = sum(((w > 0) & (x != first)).sum(0) for x, w in pieces())
-        fallback = xp.where(mean == 0, 1.0, abs(mean))
-        deviation = xp.where((varies > 0) & (deviation > 0), deviation, fallback)
-        shape, dtype = self.x.shape[1:], self.x.dtype
-        return (
-            jnp.asarray(mean, dtype).reshape(shape),
-            jnp.asarray(deviation, dtype).reshape(shape),
-        )
+        return weighted_scale(self.x, self.weights, traced=is_traced((self.x, self.weights)))
 
 
 Coreset = Dataset
@@ -297,14 +269,3 @@ def _replace(data: Dataset, **leaves: Any) -> Dataset:
         list(leaves.values()),
         is_leaf=lambda leaf: leaf is None,
     )
-
-
-def _pieces(x: Any, weights: Any, xp: Any) -> Iterator[tuple[Any, Any]]:
-    """(rows, dim) values and (rows, 1) weights: in chunks for numpy, all at once for JAX."""
-    x, weights = xp.asarray(x).reshape(len(x), -1), xp.asarray(weights)[:, None]
-    if xp is jnp:
-        yield x, weights
-        return
-    for start in range(0, len(x), _CHUNK):
-        chunk = slice(start, start + _CHUNK)
-        yield x[chunk], weights[chunk].astype(np.float64)  # which makes every product float64

@@ -1,8 +1,7 @@
-"""Tables in files: CSV, Parquet and NPZ in, CSV and Parquet out.
+"""Files and their columns: CSV, Parquet and NPZ in, CSV and Parquet out.
 
-Every complaint is one sentence that names the file, the column and, where there is one, the row (counted from
-0) and says what to do. An NPZ file holds `X` (or `x`) and, if there are labels, `y`; `weights` and `columns`
-(the names of the columns of X) are optional.
+Nothing here looks into a column; `tables.py` does. An NPZ file holds `X` (or `x`) and, if there are labels,
+`y`; `weights` and `columns` (the names of the columns of X) are optional.
 """
 
 import zipfile
@@ -15,8 +14,6 @@ import numpy as np
 
 from ..errors import InputError
 from ..storage import whole_file
-from .dataset import Dataset
-from .labels import Labels, encode_labels, some
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 READABLE = (*SEPARATORS, ".parquet", ".npz")
@@ -24,63 +21,12 @@ WRITABLE = (*SEPARATORS, ".parquet")
 
 
 class Table(NamedTuple):
-    """Columns of a file by name; `named` is False if the file had no names and positions count."""
+    """Columns by name, of Arrow or numpy; `named` is False if the file had no names and positions count."""
 
     path: Path
     suffix: str
     columns: dict[str, Any]
     named: bool
-
-
-def read_table(
-    path: Any,
-    target: str | None = None,
-    weights: str | None = None,
-    drop: Sequence[str] = (),
-    *,
-    kind: str = "auto",
-    num_classes: int | None = None,
-) -> tuple[Dataset, Labels]:
-    """A file as a data set and what its labels mean; all columns but target, weights and `drop` are x.
-
-    `kind` says how to read the target: "classes" are encoded as 0 … C-1 in sorted order, "numbers" are kept,
-    and "auto" takes text, booleans and up to 20 different whole numbers for classes.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "flowers.csv"
-    ...     _ = file.write_text("width,length,species\\n1,2,rose\\n3,4,iris\\n")
-    ...     data, labels = read_table(file, target="species")
-    >>> data.columns, data.y.tolist(), labels.classes
-    (('width', 'length'), [1, 0], ('iris', 'rose'))
-    """
-    table = open_table(path)
-    names = list(table.columns)
-    if table.suffix == ".npz":
-        target = "y" if target is None and "y" in names else target
-        weights = "weights" if weights is None and "weights" in names else weights
-    if target is None:
-        raise InputError(f"which column of {path} is the target? name it with --target; it has {some(names)}")
-    for option, name in (("--target", target), ("--weights", weights), *(("--drop", name) for name in drop)):
-        if name is not None and name not in table.columns:
-            raise InputError(f"{option} {name!r} is not a column of {path}; it has {some(names)}")
-    if target in (weights, *drop):
-        raise InputError(f"--target {target!r} is also given as --weights or --drop; name it only once")
-    features = [name for name in names if name not in (target, weights, *drop)]
-    if "" in features:
-        raise InputError(
-            f"column {names.index('')} of {path} has no name (often it is a saved index); "
-            "name it, or leave it out with --drop ''"
-        )
-    x = input_rows(table, features)
-    values = target_values(table, target)
-    codes, classes = encode_labels(values, target, kind, num_classes)
-    row_weights = None if weights is None else _numbers(table, weights)
-    try:
-        columns = features if table.named else None
-        return Dataset(x, codes, row_weights, columns=columns, target=target), Labels(target, classes)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
 
 
 def open_table(path: Any) -> Table:
@@ -105,52 +51,6 @@ def check_suffix(path: Path, known: Sequence[str]) -> str:
     return suffix
 
 
-def input_rows(table: Table, columns: Sequence[str]) -> np.ndarray:
-    """The named columns side by side, (rows, columns), as numbers."""
-    if missing := [name for name in columns if name not in table.columns]:
-        listed = ", ".join(map(repr, missing[:10]))
-        raise InputError(
-            f"{table.path} lacks {len(missing)} of the {len(columns)} columns that the fit needs ({listed}); "
-            "add them under these names"
-        )
-    if not columns:
-        raise InputError(f"{table.path} has no columns besides the target and weights; add at least one")
-    return np.stack([_numbers(table, name) for name in columns], axis=1)
-
-
-def rows_for(table: Table, columns: Sequence[str] | None, count: int, target: str | None) -> np.ndarray:
-    """The rows for a fit that knows `columns`: taken by name, or by position if either side has no names."""
-    if columns is None or not table.named:
-        others = (target, "y", "weights") if table.suffix == ".npz" else (target,)
-        columns = [name for name in table.columns if name not in others]
-        if len(columns) != count:
-            raise InputError(
-                f"{table.path} has {len(columns)} columns of inputs, but the fit was made for {count}; "
-                "pass the same columns in the same order"
-            )
-    return input_rows(table, columns)
-
-
-def target_values(table: Table, target: str) -> np.ndarray:
-    """The target as numbers, booleans or text; no entry is missing."""
-    values = _to_numpy(table.columns[target])
-    if values.dtype == object:
-        missing = np.array([entry is None or entry == "" for entry in values])
-        wrong = np.array([not isinstance(entry, str) for entry in values])
-        if not missing.any() and wrong.any():
-            raise InputError(
-                f"target {target!r} of {table.path} has {values[wrong.argmax()]!r} in row {wrong.argmax()}, "
-                "neither a number nor text; convert it"
-            )
-    else:
-        missing = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), bool)
-    if missing.any():
-        raise InputError(
-            f"target {target!r} of {table.path} is missing in row {missing.argmax()}; drop that row"
-        )
-    return values
-
-
 def check_output(path: Any, *, overwrite: bool = False) -> None:
     """Refuse a file that `write_table` must not or cannot write; worth calling before the work."""
     check_suffix(Path(path), WRITABLE)
@@ -165,7 +65,7 @@ def check_file(path: Path, *, overwrite: bool = False) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a directory; choose the name of a file")
     if path.exists() and not overwrite:
-        raise InputError(f"{path} exists already; choose another name or pass overwrite=True (--overwrite)")
+        raise InputError(f"{path} exists already; choose another name or pass overwrite=True")
 
 
 def write_table(path: Any, columns: dict[str, Any], *, overwrite: bool = False) -> None:
@@ -242,45 +142,6 @@ def _open_npz(path: Path) -> Table:
                 )
             columns[name] = arrays[name].reshape(-1)
     return Table(path, ".npz", columns, named=bool(names))
-
-
-def _numbers(table: Table, name: str) -> np.ndarray:
-    """One column as floats; what is no number is named. A missing entry becomes NaN, refused by Dataset."""
-    values = _to_numpy(table.columns[name])
-    if values.dtype != object:
-        return values.astype(float)
-    remedy = f"leave the column out with --drop {name}, or encode it as numbers (one-hot)"
-    for row, entry in enumerate(values):
-        if isinstance(entry, str):
-            try:
-                float(entry)
-                continue
-            except ValueError:
-                pass
-        if entry is not None:
-            raise InputError(
-                f"column {name!r} of {table.path} has {entry!r} in row {row}, not a number; {remedy}"
-            )
-    return np.array([np.nan if entry is None else float(entry) for entry in values])
-
-
-def _to_numpy(column: Any) -> np.ndarray:
-    """Numbers and booleans as they are, with NaN for what is missing; anything else as objects."""
-    if isinstance(column, np.ndarray):
-        if column.dtype.kind in "biuf":
-            return column
-        return column.astype(object)
-    pyarrow = _pyarrow()
-    kind = pyarrow.types
-    if kind.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if kind.is_decimal(column.type) or kind.is_null(column.type):
-        column = column.cast(pyarrow.float64())
-    if kind.is_boolean(column.type) and column.null_count:
-        column = column.cast(pyarrow.int8())
-    if kind.is_boolean(column.type) or kind.is_integer(column.type) or kind.is_floating(column.type):
-        return column.to_numpy()
-    return np.array([*column.to_pylist(), None], dtype=object)[:-1]  # one more, lest equal lists be stacked
 
 
 def _check_distinct(path: Path, names: Sequence[str]) -> None:

@@ -1,12 +1,14 @@
-"""Weighted rows as named columns, and as frames of pandas, polars and pyarrow: the way out of `reading.py`.
+"""Frames of pandas, polars and pyarrow: their columns on the way in, and weighted rows on the way out.
 
-Columns are a plain dictionary from names to numpy arrays, so that files and frames are made from one thing.
+On the way out, columns are a plain dictionary from names to numpy arrays, so that files and frames are made
+from one thing.
 """
 
 import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import narwhals as nw
 import numpy as np
 
 from ..errors import InputError
@@ -17,6 +19,31 @@ if TYPE_CHECKING:
     import pyarrow
 
 Columns = dict[str, np.ndarray]
+
+
+def columns_of(value: Any, role: str) -> dict[str, nw.Series] | None:
+    """The columns of a frame or series by name; None for anything else."""
+    try:
+        frame: Any = nw.from_native(value, allow_series=True, pass_through=True)
+        if isinstance(frame, nw.LazyFrame):
+            frame = frame.collect()
+    except nw.exceptions.DuplicateError as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{role} needs distinct column names ({reason}); rename them") from error
+    if isinstance(frame, nw.Series):
+        return {"" if frame.name is None else str(frame.name): frame}
+    if isinstance(frame, nw.DataFrame):
+        return {str(series.name): series for series in frame.iter_columns()}
+    return None
+
+
+def pop_column(table: dict[str, nw.Series] | None, name: str, role: str) -> nw.Series:
+    if table is None:
+        raise InputError(f"{role}={name!r} names a column, but x is not a frame; pass an array")
+    if name not in table:
+        choices = ", ".join(map(repr, table))
+        raise InputError(f"{role}={name!r} is not a column of x; choose one of {choices}")
+    return table.pop(name)
 
 
 def named_columns(
@@ -32,7 +59,7 @@ def named_columns(
     """The columns of x, then the label under the name `target` (or "y"), then the weight.
 
     Columns of x without names are x0, x1, …; images are flattened. A soft label becomes one column of
-    probabilities a class, `target_0`, `target_1`, …. `classes`, if given, are what the codes 0 … C-1 stand
+    probabilities per class, `target_0`, `target_1`, …. `classes`, if given, are what the codes 0 … C-1 stand
     for: hard labels become those names, and soft ones use them instead of the numbers. Names that are taken
     get a number, so that no column is lost: a weight beside an input called "weight" is "weight_2".
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
+from .arrays import Naming, as_numbers
 
 # More different whole numbers than this are taken for amounts, not for classes.
 MOST_CLASSES = 20
@@ -26,22 +27,19 @@ def encode_labels(
     >>> encode_labels(np.array([1, -1, 1]), "y")
     (array([1, 0, 1]), (-1, 1))
     """
-    text = values.dtype == object
     if kind == "numbers":
-        if text:
-            raise InputError(
-                f"target {target!r} has {values[0]!r} in row 0, not a number; "
-                "use --model logistic or softmax for classes"
-            )
-        return values.astype(float), None
+        naming = Naming(f"target {target!r}", "use kind='classes' for classes")
+        return as_numbers(values, naming).astype(float), None
+    text = values.dtype == object
     found, codes = np.unique(values, return_inverse=True)
     if kind == "auto" and len(found) > MOST_CLASSES and (text or values.dtype.kind in "iu"):
-        if not text:
-            return values.astype(float), None
-        raise InputError(
-            f"target {target!r} holds text with {len(found)} different values; "
-            "if they are classes, say so with --model softmax"
-        )
+        try:
+            return as_numbers(values, Naming("", "")).astype(float), None
+        except InputError:
+            raise InputError(
+                f"target {target!r} holds text with {len(found)} different values; "
+                "if they are classes, say so with kind='classes'"
+            ) from None
     if values.dtype.kind == "f":
         broken = ~np.isfinite(values) | (values != np.floor(values))
         # Two whole numbers are classes even when written as 0.0 and 1.0; more of them may be amounts.
@@ -51,7 +49,7 @@ def encode_labels(
             row = broken.argmax()
             raise InputError(
                 f"target {target!r} has {values[row]:g} in row {row}, not a class; "
-                "use --model linear for amounts"
+                "use kind='numbers' for amounts"
             )
         found = found.astype(np.int64)
     classes: tuple[Any, ...] = tuple(found.tolist())
@@ -59,7 +57,7 @@ def encode_labels(
         if text or min(classes) < 0 or max(classes) >= num_classes:
             raise InputError(
                 f"target {target!r} has {len(classes)} classes ({some(classes)}), not the {num_classes} "
-                "of --classes; leave --classes out, or encode the labels as 0 to C-1"
+                "of num_classes=; leave it out, or encode the labels as 0 to C-1"
             )
         return values.astype(np.int64), tuple(range(num_classes))
     if len(classes) < 2:

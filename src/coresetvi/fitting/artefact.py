@@ -103,9 +103,7 @@ def check_target(path: PathLike, *, overwrite: bool = False) -> None:
         )
     interrupted = not os.path.exists(target) and aside(target).is_dir()
     if (present or interrupted) and not overwrite:
-        raise ArtefactError(
-            f"{path} exists already; choose another directory or pass overwrite=True (--overwrite)"
-        )
+        raise ArtefactError(f"{path} exists already; choose another directory or pass overwrite=True")
 
 
 def read(path: PathLike, *, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

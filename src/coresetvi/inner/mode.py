@@ -3,18 +3,13 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..data.dataset import Dataset
 from ..families.base import Family, Psi
-from ..families.gaussian import FullRank
-from ..families.initial import start_family
 from ..models.base import Model
 from ..models.sums import log_likelihood_sums
 from . import InnerInfo, InnerProblem, Laplace
-
-Moments = tuple[np.ndarray, np.ndarray]  # mean (d,) and covariance (d, d)
 
 
 @eqx.filter_jit
@@ -30,20 +25,3 @@ def fit_laplace(
 
     problem = InnerProblem(loss, family, model.dim)
     return Laplace().solve(problem, {}, psi, key)
-
-
-def laplace_moments(model: Model, data: Dataset) -> Moments:
-    """Mode of the posterior given weighted data, and the inverse of the curvature there.
-
-    Exact for a linear model with Gaussian noise:
-
-    >>> from coresetvi.models import LinearRegression
-    >>> mean, covariance = laplace_moments(LinearRegression(1), Dataset([[1.0], [2.0]], [1.0, 2.0]))
-    >>> round(float(mean[0]), 3), round(float(covariance[0, 0]), 3)
-    (0.833, 0.167)
-    """
-    key = jax.random.key(0)
-    psi = start_family(FullRank(), model, data, key)
-    psi, _ = fit_laplace(FullRank(), model, data, psi, key)
-    mean, covariance = FullRank().moments(psi)
-    return np.asarray(mean), np.asarray(covariance)

@@ -4,10 +4,19 @@ Distances are taken in units of the reference's standard deviations along its pr
 parameter counts more for being measured in small units.
 """
 
+import jax
 import numpy as np
 from jaxtyping import Array
 
+from ..data.dataset import Dataset
+from ..families.gaussian import FullRank
+from ..families.initial import start_family
+from ..inner.mode import fit_laplace
+from ..models.base import Model
+
 NUM_PROJECTIONS = 200
+
+Moments = tuple[np.ndarray, np.ndarray]  # mean (d,) and covariance (d, d)
 
 
 def relative_errors(mean, covariance, other_mean, other_covariance) -> dict[str, float]:
@@ -99,6 +108,23 @@ def squared_distances(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """|x - y|^2 for every pair."""
     squares = np.sum(one**2, axis=1)[:, None] + np.sum(two**2, axis=1) - 2.0 * one @ two.T
     return np.maximum(squares, 0.0)
+
+
+def laplace_moments(model: Model, data: Dataset) -> Moments:
+    """Mode of the posterior given weighted data, and the inverse of the curvature there.
+
+    Exact for a linear model with Gaussian noise:
+
+    >>> from coresetvi.models import LinearRegression
+    >>> mean, covariance = laplace_moments(LinearRegression(1), Dataset([[1.0], [2.0]], [1.0, 2.0]))
+    >>> round(float(mean[0]), 3), round(float(covariance[0, 0]), 3)
+    (0.833, 0.167)
+    """
+    key = jax.random.key(0)
+    psi = start_family(FullRank(), model, data, key)
+    psi, _ = fit_laplace(FullRank(), model, data, psi, key)
+    mean, covariance = FullRank().moments(psi)
+    return np.asarray(mean), np.asarray(covariance)
 
 
 def gaussian_kl(

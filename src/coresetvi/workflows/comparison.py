@@ -14,10 +14,9 @@ from ..constructions.by_name import METHODS, build_construction, refusal, takes
 from ..data.dataset import Dataset
 from ..errors import CoresetviError, InputError
 from ..fitting.loop import fit as fit_coreset
-from ..inner.mode import Moments, laplace_moments
 from ..models.base import Model
 from ..models.prediction import CLASS_SCORES
-from ..posterior.distances import gaussian_kl
+from ..posterior.distances import Moments, gaussian_kl, laplace_moments
 from .records import digest
 
 NUM_DRAWS = 1000  # for effective sample size and k-hat
@@ -107,10 +106,10 @@ def list_cells(methods: Sequence[str], sizes: Sequence[int], keys: int, seed: in
     ['full-vi-all-0', 'bb-psvi-5-0', 'bb-psvi-8-0']
     """
     if keys < 1:
-        raise InputError(f"--keys is {keys}, so there is nothing to fit; use at least 1")
+        raise InputError(f"keys={keys} leaves nothing to fit; use at least 1")
     needing = [method for method in methods if METHODS[method].sized]
     if needing and not sizes:
-        raise InputError(f"{needing[0]} needs to know how many points; say so like --sizes 10,40,100")
+        raise InputError(f"{needing[0]} needs to know how many points; say so like sizes=[10, 40, 100]")
     return [
         Cell(method, size, (seed + number) % 2**32)
         for number in range(keys)
@@ -124,7 +123,7 @@ def check_sizes(sizes: Sequence[int], train: Dataset) -> None:
     rows = int(np.count_nonzero(train.weights))
     if too_large := [size for size in sizes if size > rows]:
         raise InputError(
-            f"--sizes has {too_large[0]}, but there are only {rows} rows to fit; use smaller ones"
+            f"sizes= has {too_large[0]}, but there are only {rows} rows to fit; use smaller ones"
         )
 
 
@@ -182,7 +181,7 @@ def posterior_kl(model: Model, coreset: Dataset, full: Moments) -> float:
 
 
 def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row a method and size: mean and standard error over keys of every number, None where unknown."""
+    """One row per method and size: mean and standard error over keys of every number, None where unknown."""
     groups: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)

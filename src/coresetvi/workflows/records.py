@@ -1,4 +1,4 @@
-"""A folder that keeps one small file a finished fit of a grid of them, so that it can stop and go on.
+"""A folder with one small file per finished fit of a grid, so that the grid can stop and go on.
 
 A file is whole or absent, and carries a fingerprint of all that its record depends on: a record is used again
 only where it would come out the same.
@@ -41,13 +41,13 @@ def open_records(
     place = folder / FOLDER
     for part in (place, *place.absolute().parents):
         if part.exists() and not part.is_dir():
-            raise InputError(f"{folder} cannot be used because {part} is a file; choose another --out")
+            raise InputError(f"{folder} cannot be used because {part} is a file; choose another folder")
     files = record_files(folder)
     mine = [name for name in (TABLE, PICTURE) if (folder / name).exists()]
     if mine and not files and not overwrite:
         raise InputError(
             f"{folder / mine[0]} exists, but no records that it was made from; "
-            "choose another --out or pass --overwrite"
+            "choose another folder or pass overwrite=True"
         )
     try:
         if overwrite:
@@ -89,14 +89,14 @@ def read_record(file: Path, wanted: Mapping[str, Fingerprint]) -> Record:
         found, record = parse_record(file.read_bytes().decode("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{file} cannot be read ({error}); delete it, or start anew with --overwrite"
+            f"{file} cannot be read ({error}); delete it, or start anew with overwrite=True"
         ) from error
     # One folder, one grid: records that are not asked for now must agree in what all have in common.
     expected = wanted.get(file.stem)
     parts = COMMON if expected is None else PARTS
     expected = next(iter(wanted.values())) if expected is None else expected
     if words := first_difference(found, expected, parts):
-        raise InputError(f"{file} is of {words}; choose another --out or start anew with --overwrite")
+        raise InputError(f"{file} is of {words}; choose another folder or start anew with overwrite=True")
     return record
 
 
