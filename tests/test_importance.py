@@ -11,7 +11,14 @@ import pytest
 import scipy.stats
 
 import coresetvi.families.importance
-from coresetvi.families.importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
+from coresetvi.families.importance import (
+    defensive,
+    khat_threshold,
+    log_weights,
+    normalise,
+    normalised_ess,
+    pareto_khat,
+)
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
@@ -167,3 +174,7 @@ def test_a_few_draws_that_carry_everything_are_not_trusted(heavy):
     log_w = np.zeros(1000)
     log_w[:heavy] = np.linspace(20.0, 40.0, heavy)
     assert pareto_khat(log_w) > khat_threshold(1000)
+
+
+def test_defensive_weights_are_half_uniform():
+    np.testing.assert_allclose(defensive(jnp.asarray([0.7, 0.3, 0.0, 0.0])), [0.475, 0.275, 0.125, 0.125])
