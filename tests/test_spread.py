@@ -10,6 +10,7 @@ import coresetvi as cvi
 import coresetvi.data.clusters
 from coresetvi.data.clusters import cluster, spread_rows
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 GENERATOR = np.random.default_rng(0)
 CENTRES = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0]])
 SIZES = (30, 50, 20)
