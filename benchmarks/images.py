@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fitting.loop import begin, chunk
+from coresetvi.posterior.chains import begin
+from coresetvi.fitting.steps import chunk
 from coresetvi.inner import Unrolled
 from coresetvi.models.convolution import pooled_convolution
 from coresetvi.objectives import ImportanceElbo

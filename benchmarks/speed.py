@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fitting.loop import CHUNK, run_chunk
+from coresetvi.fitting.loop import CHUNK
+from coresetvi.fitting.steps import run_chunk
 
 
 def problem(dim: int, inner_steps: int):
@@ -35,11 +36,11 @@ def unrolled(dim: int, inner_steps: int, chunks: int = 8) -> dict[str, float]:
     """Median milliseconds a step over chunks, seconds to compile, megabytes of temporaries."""
     construction, model, data = problem(dim, inner_steps)
     key = jax.random.key(0)
-    settled, constants = construction.setup(model, data)
-    state = jax.tree.map(lambda leaf: leaf[None], settled.start(constants, key))
+    plan = construction.settle(model, data)
+    state = jax.tree.map(lambda leaf: leaf[None], plan.start(key))
     carry = (state, jnp.ones(1, dtype=bool))
     numbers = [jnp.asarray(number) for number in (0, CHUNK, 10_000, 1)]
-    arguments = (settled, constants, key[None], carry, *numbers)
+    arguments = (plan, key[None], carry, *numbers)
     began = time.perf_counter()
     jax.block_until_ready(run_chunk(*arguments))
     compiled = time.perf_counter() - began

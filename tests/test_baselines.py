@@ -216,7 +216,7 @@ REFUSED = {
     "learning_rate of Condensation must be positive": lambda: cvi.Condensation(5, learning_rate=0.0),
     "init must be one of subset": lambda: cvi.Condensation(5, init="random"),
     "Joint.. trains no network": lambda: cvi.Condensation(5, inner=Joint()),
-    "LinearRegression has no classes; use a classifier": lambda: cvi.Condensation(5).setup(
+    "LinearRegression has no classes; use a classifier": lambda: cvi.Condensation(5).settle(
         LinearRegression(2), exact.rows("linear")[1]
     ),
     "has no family; leave it out": lambda: cvi.DatasetDistillation(5, family=Point()),

@@ -11,6 +11,7 @@ import coresetvi as cvi
 from coresetvi.models.sums import expand, log_likelihood_rises
 from coresetvi.outer.minibatch import controlled_rises, data_term, empty_surrogate
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 GENERATOR = np.random.default_rng(0)
 X = GENERATOR.standard_normal((8, 2)).astype(np.float32)
 DATA = cvi.Dataset(X, (X[:, 0] > 0.2).astype(int), np.linspace(0.5, 2.0, 8))
@@ -19,16 +20,26 @@ THETAS = jnp.asarray(GENERATOR.standard_normal((5, 2)), jnp.float32)
 REFERENCE = jnp.mean(THETAS, axis=0)
 
 
+# Compiled once for all batches of one size: operations one by one would each be a program of their own.
+expansion = jax.jit(lambda anchor, data: expand(MODEL, anchor, data))
+rises = jax.jit(lambda thetas, reference, data: log_likelihood_rises(MODEL, thetas, reference, data))
+controlled_by = jax.jit(
+    lambda thetas, reference, batch, whole: controlled_rises(
+        MODEL, thetas, reference, batch, len(DATA), whole
+    )
+)
+
+
 @pytest.mark.parametrize("anchor", [(0.0, 0.0), (0.7, -1.3)])
 def test_the_mean_over_all_minibatches_is_the_whole(anchor):
     # Four strata of two rows: sixteen minibatches, all equally likely.
-    whole = expand(MODEL, jnp.asarray(anchor), DATA)
+    whole = expansion(jnp.asarray(anchor), DATA)
     batches = [
         DATA.take([2 * s + pick for s, pick in enumerate(picks)])
         for picks in itertools.product((0, 1), repeat=4)
     ]
-    estimates = [controlled_rises(MODEL, THETAS, REFERENCE, batch, len(DATA), whole) for batch in batches]
-    exact = log_likelihood_rises(MODEL, THETAS, REFERENCE, DATA)
+    estimates = [controlled_by(THETAS, REFERENCE, batch, whole) for batch in batches]
+    exact = rises(THETAS, REFERENCE, DATA)
     for estimate, expected in zip(zip(*estimates, strict=True), exact, strict=True):
         np.testing.assert_allclose(np.mean(estimate, axis=0), expected, rtol=2e-5, atol=2e-5)
 
@@ -40,10 +51,10 @@ def test_near_the_anchor_a_minibatch_hardly_matters():
         DATA.take([2 * s + pick for s, pick in enumerate(picks)])
         for picks in itertools.product((0, 1), repeat=4)
     ]
-    whole = expand(MODEL, anchor, DATA)
+    whole = expansion(anchor, DATA)
     reference = jnp.mean(near, axis=0)
-    controlled = [controlled_rises(MODEL, near, reference, batch, len(DATA), whole)[1] for batch in batches]
-    plain = [2.0 * log_likelihood_rises(MODEL, near, reference, batch)[1] for batch in batches]
+    controlled = [controlled_by(near, reference, batch, whole)[1] for batch in batches]
+    plain = [2.0 * np.asarray(rises(near, reference, batch)[1]) for batch in batches]
     # Third order in a distance of 0.01 against first order.
     assert np.std(controlled, axis=0).max() < 1e-3 * np.std(plain, axis=0).max()
 

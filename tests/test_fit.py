@@ -694,9 +694,17 @@ def test_predictions_repeat_themselves_and_follow_the_key():
     assert not np.array_equal(fit.predict(NEW_X), fit.predict(NEW_X, key=jax.random.key(1)))
 
 
+def unfitted(name):
+    """The model of that name with an r that nobody fitted: predictions do not care where it came from."""
+    case, family = MODELS[name], MeanField()
+    mean = jnp.linspace(-0.5, 0.5, case.model.dim)
+    psi = family.init(mean, jnp.full(case.model.dim, 0.2))
+    return fit_by_hand(case.model, case.data.take(np.arange(20)), psi, family)
+
+
 @pytest.mark.parametrize("name", MODELS)
-def test_predictions_have_the_promised_shapes(name, fitted_model):
-    fit, case = fitted_model(name), MODELS[name]
+def test_predictions_have_the_promised_shapes(name):
+    fit, case = unfitted(name), MODELS[name]
     x = case.data.x[:7]
     mean, variance = fit.predict(x, variance=True, num_samples=50)
     draws, weights = fit.predict(x, samples=True, num_samples=50)
@@ -722,9 +730,9 @@ def test_predictions_have_the_promised_shapes(name, fitted_model):
     assert np.all(np.isfinite(list(scores.values())))
 
 
-def test_scores_of_classes_are_those_of_the_predicted_probabilities(fitted_model):
+def test_scores_of_classes_are_those_of_the_predicted_probabilities():
     for name in ("logistic", "softmax"):
-        fit, data = fitted_model(name), MODELS[name].data
+        fit, data = unfitted(name), MODELS[name].data
         chance = fit.predict(data.x, num_samples=50)
         if chance.ndim == 1:
             chance = np.stack([1.0 - chance, chance], axis=1)
@@ -734,9 +742,9 @@ def test_scores_of_classes_are_those_of_the_predicted_probabilities(fitted_model
         assert scores["accuracy"] == pytest.approx(np.mean(chance.argmax(1) == y))
 
 
-def test_held_out_rows_may_all_be_of_one_class(fitted_model):
+def test_held_out_rows_may_all_be_of_one_class():
     """A posterior needs two classes; a score does not."""
-    fit, data = fitted_model("logistic"), MODELS["logistic"].data
+    fit, data = unfitted("logistic"), MODELS["logistic"].data
     ones = data.take(np.flatnonzero(np.asarray(data.y) == 1))
     scores = fit.evaluate(ones, num_samples=50)
     chance = fit.predict(ones.x, num_samples=50)
@@ -767,8 +775,8 @@ def test_reliability_is_defined_for_a_single_draw():
 # Files
 
 
-def test_a_model_of_user_functions_must_be_passed_again(fitted_model, tmp_path):
-    fit = fitted_model("callables")
+def test_a_model_of_user_functions_must_be_passed_again(tmp_path):
+    fit = unfitted("callables")
     fit.save(tmp_path / "fitted")
     with pytest.raises(
         ArtefactError, match=r"user functions.* pass the same one as load\(path, model="
@@ -805,13 +813,15 @@ def test_a_part_that_no_file_can_hold_does_not_stop_a_save(tmp_path):
 
 # Watching
 
+WATCHED = {"inner": Joint(), "objective": ImportanceElbo(4)}
+
 
 def watched(num_trials=None, **options):
     """A fit of 50 steps, and what was seen of it on the way."""
     seen = []
     train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)
     fitted_ = cvi.fit(
-        cvi.BBPSVI(4),
+        cvi.BBPSVI(4, **WATCHED),
         LogisticRegression(2),
         train,
         key=0,
@@ -827,7 +837,8 @@ def watched(num_trials=None, **options):
 def test_a_fit_can_be_watched_without_being_changed():
     end, seen = watched()
     train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)
-    alone = cvi.fit(cvi.BBPSVI(4), LogisticRegression(2), train, key=0, num_steps=50, progress=False)
+    construction = cvi.BBPSVI(4, **WATCHED)
+    alone = cvi.fit(construction, LogisticRegression(2), train, key=0, num_steps=50, progress=False)
     np.testing.assert_array_equal(end.coreset.x, alone.coreset.x)
     assert [steps for steps, _ in seen] == [0, 20, 40, 50]
     for steps, look in seen:
@@ -850,5 +861,5 @@ def test_pruning_counts_the_steps_of_all_stages():
     seen = []
     options = {"sizes": (8, 4), "key": 0, "num_steps": 20, "progress": False}
     watch = lambda steps, look: seen.append((steps, len(look().coreset)))  # noqa: E731
-    cvi.prune(cvi.BBSparseVI(8), LogisticRegression(2), train, watch=watch, **options)
+    cvi.prune(cvi.BBSparseVI(8, **WATCHED), LogisticRegression(2), train, watch=watch, **options)
     assert seen == [(0, 8), (20, 8), (20, 4), (40, 4)]

@@ -12,6 +12,7 @@ import scipy.stats
 
 import coresetvi.families.importance
 from coresetvi.families.importance import (
+    defensive,
     fit_tail,
     khat_threshold,
     log_weights,
@@ -55,8 +56,6 @@ def test_self_normalised_weights_give_exact_expectations_of_a_discrete_target():
 
 
 # Effective sample size
-
-
 @double
 @pytest.mark.parametrize(
     "weights, expected",
@@ -95,8 +94,6 @@ def test_normalised_ess_converges_to_one_over_the_second_moment():
 
 
 # Pareto k-hat
-
-
 @pytest.mark.parametrize(
     "num_samples, expected", [(100, 0.5), (1000, 2 / 3), (2200, 0.7), (10**6, 0.7), (10**12, 0.7)]
 )
@@ -180,8 +177,6 @@ def test_a_few_draws_that_carry_everything_are_not_trusted(heavy):
 
 
 # Smoothed weights
-
-
 def heavy_log_weights(shape, size=1000, seed=0):
     return np.log(scipy.stats.genpareto(shape).rvs(size, random_state=seed))
 
@@ -302,7 +297,6 @@ def test_smoothing_does_not_change_what_it_is_given():
 
 
 # Drawing anew
-
 UNEVEN = np.array([0.0, 0.05, 0.31, 0.0, 0.002, 0.638, 0.0])
 
 
@@ -344,3 +338,7 @@ def test_a_comb_that_starts_at_zero_picks_no_draw_without_weight(monkeypatch):
     monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.zeros(shape, dtype))
     picked = resample(jax.random.key(0), jnp.asarray(UNEVEN, jnp.float32), 1000)
     assert np.all(UNEVEN[np.asarray(picked)] > 0.0)
+
+
+def test_defensive_weights_are_half_uniform():
+    np.testing.assert_allclose(defensive(jnp.asarray([0.7, 0.3, 0.0, 0.0])), [0.475, 0.275, 0.125, 0.125])

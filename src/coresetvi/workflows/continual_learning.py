@@ -223,6 +223,9 @@ def continual(
     instance("construction", construction, Construction, "a construction such as BBPSVI(size=10)")
     if not construction.takes_initial:
         raise InputError(f"{type(construction).__name__} cannot start from given points; use BBPSVI.")
+    if not hasattr(construction, "size"):
+        name = type(construction).__name__
+        raise InputError(f"{name} has no size, so its coreset cannot grow; use BBPSVI.")
     if replay not in REPLAYS:
         raise InputError(f"replay must be one of {', '.join(REPLAYS)}, not {replay!r}.")
     if coreset is not None:
@@ -235,12 +238,15 @@ def careful(construction: Any) -> Any:
     """The construction with what it left open chosen so that points keep saying where the rows were.
 
     A later class needs that. Points that go far to mark today's boundary, or whose total weight is learned,
-    tell today's posterior as well with less weight, but tomorrow's boundary lies elsewhere.
+    tell today's posterior as well with less weight, but tomorrow's boundary lies elsewhere. A construction
+    that leaves nothing open, such as `Condensation`, stays as it is.
     """
-    learnable = construction.weights.learnable
-    learn = construction.learn or frozenset({"x", "weights"} if learnable else {"x"})
-    optimizer = construction.optimizer or Adam(learning_rate=SMALL_STEPS)
-    return dataclasses.replace(construction, learn=learn, optimizer=optimizer)
+    chosen: dict[str, Any] = {}
+    if getattr(construction, "learn", frozenset()) is None:
+        chosen["learn"] = frozenset({"x", "weights"} if construction.weights.learnable else {"x"})
+    if hasattr(construction, "optimizer") and construction.optimizer is None:
+        chosen["optimizer"] = Adam(learning_rate=SMALL_STEPS)
+    return dataclasses.replace(construction, **chosen)
 
 
 def model_maker(model: Any) -> Callable[[int], Any]:

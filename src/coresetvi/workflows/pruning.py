@@ -55,6 +55,10 @@ def prune(
             f"{type(construction).__name__} cannot start from given points, so it cannot be pruned; "
             "use BBSparseVI or BBPSVI."
         )
+    if not hasattr(construction, "size"):
+        raise InputError(
+            f"{type(construction).__name__} has no size, so it cannot be pruned; use BBSparseVI or BBPSVI."
+        )
     sizes = decreasing(sizes)
     root, stages, initial = one_key(key), [], None
     for number, size in enumerate(sizes):
