@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import doctest
 import importlib
 import math
 import pickle
@@ -95,11 +94,6 @@ QUICK = {"construction": AtTheMode(), "num_samples": 50, "num_steps": 1}
 )
 def test_scikit_learn_has_no_complaints(estimator, check):
     check(estimator)
-
-
-def test_examples_in_the_docstrings_run():
-    result = doctest.testmod(estimators)
-    assert result.attempted > 0 and result.failed == 0
 
 
 # Against exact answers
