@@ -1,4 +1,4 @@
-"""Weighted rows as named columns, and as frames of pandas, polars and pyarrow: the way out of `reading.py`.
+"""Weighted rows as named columns, and as frames of pandas, polars and pyarrow; `arrays.py` is the way in.
 
 Columns are a plain dictionary from names to numpy arrays, so that files and frames are made from one thing.
 """
@@ -32,7 +32,7 @@ def named_columns(
     """The columns of x, then the label under the name `target` (or "y"), then the weight.
 
     Columns of x without names are x0, x1, …; images are flattened. A soft label becomes one column of
-    probabilities a class, `target_0`, `target_1`, …. `classes`, if given, are what the codes 0 … C-1 stand
+    probabilities per class, `target_0`, `target_1`, …. `classes`, if given, are what the codes 0 … C-1 stand
     for: hard labels become those names, and soft ones use them instead of the numbers. Names that are taken
     get a number, so that no column is lost: a weight beside an input called "weight" is "weight_2".
 
