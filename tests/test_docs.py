@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import coresetvi as cvi
 from coresetvi import cli
+from coresetvi.constructions import base, plain, schedule
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")])
@@ -84,8 +85,19 @@ def test_only_these_blocks_are_not_run():
     assert {page: number for page, number in found.items() if number} == NOT_RUN
 
 
+@pytest.fixture
+def few_steps(monkeypatch):
+    """Fits that stop by themselves do so after ten steps: pages show how to fit, not how well it works."""
+
+    def capped(most_steps, first_look=None):
+        return schedule.open_schedule(min(most_steps, 10), first_look)
+
+    for module in (base, plain):
+        monkeypatch.setattr(module, "open_schedule", capped)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=relative)
-@pytest.mark.usefixtures("quick_compilation")
+@pytest.mark.usefixtures("quick_compilation", "few_steps")
 def test_python_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
@@ -104,7 +116,9 @@ def test_python_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
 def commands_of(page: Path) -> list[list[str]]:
     """Every `coresetvi ...` of a page, in blocks and in running text, as words."""
     text = page.read_text()
-    lines = [line for block in blocks_of(text) if block.language != "python" for line in block.text.splitlines()]
+    lines = [
+        line for block in blocks_of(text) if block.language != "python" for line in block.text.splitlines()
+    ]
     prose = re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE)
     lines += [found.replace("\n", " ") for found in re.findall(r"`(coresetvi [^`]+)`", prose)]
     words = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
