@@ -187,7 +187,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     quick = {
         "fit": ["--steps", "5"],
         "compare": ["--steps", "3", "--keys", "1", "--methods", "bb-psvi,random-subset"],
-        "sample": ["--num-samples", "50"],
+        "sample": ["--samples", "50", "--warmup", "50"],
     }
     run = [words for words in commands_of(ROOT / "README.md") if len(words) > 1 and words[0] not in ADDED]
     assert [words[0] for words in run] == [
