@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.posterior.chains import begin
-from coresetvi.fitting.steps import chunk
+from coresetvi.fitting.steps import chunk, prepare
 from coresetvi.inner import Unrolled
 from coresetvi.models.convolution import pooled_convolution
 from coresetvi.objectives import ImportanceElbo
@@ -49,7 +48,7 @@ def step_time(inner_samples: int) -> dict:
         batch_size=256,
     )
     began = time.perf_counter()
-    ready = begin(construction, cvi.models.BayesianLeNet(), train, jax.random.key(0)[None])
+    ready = prepare(construction, cvi.models.BayesianLeNet(), train, jax.random.key(0)[None])
     compiled, times = time.perf_counter() - began, []
     for _ in range(REPEATS):
         began = time.perf_counter()

@@ -1,6 +1,5 @@
 """Configurations: round trips for what is registered, a named refusal for everything else."""
 
-import doctest
 import enum
 import functools
 import json
@@ -336,8 +335,3 @@ def test_registering_again_is_fine_but_a_namesake_is_not():
 def test_only_dataclasses_can_be_registered():
     with pytest.raises(InputError, match="Hostile is not a dataclass; make it a frozen"):
         register(Hostile)
-
-
-def test_examples(monkeypatch):
-    monkeypatch.setattr(config, "_registry", dict(config._registry))
-    assert doctest.testmod(config).failed == 0

@@ -1,7 +1,5 @@
 """The coreset as something to optimise: where it starts, its units, and sums over weighted rows."""
 
-import doctest
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,10 +32,6 @@ every_map = pytest.mark.parametrize("case", WEIGHT_MAPS.values(), ids=list(WEIGH
 NOTHING = frozenset()
 # Compiled as one piece: much faster than one small operation at a time.
 sums_of = eqx.filter_jit(log_likelihood_sums)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.constructions.parametrisation).failed == 0
 
 
 def weighted(data, seed=0):

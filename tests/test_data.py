@@ -1,6 +1,5 @@
 """Dataset: what goes in, what is refused and how, minibatches, scale, and the pytree laws."""
 
-import doctest
 import itertools
 from decimal import Decimal
 
@@ -10,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import coresetvi.data
 from coresetvi.data import Coreset, Dataset, concatenate
 from coresetvi.errors import InputError
 
@@ -36,10 +34,6 @@ def arrow_table(columns):
 
 FRAMES = [pandas_frame, polars_frame, lazy_frame, arrow_table]
 every_frame = pytest.mark.parametrize("frame", FRAMES)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.data).failed == 0
 
 
 # What goes in

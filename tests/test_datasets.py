@@ -1,9 +1,7 @@
 """Named data sets: the generators' distributions, the files, and what is said without them."""
 
-import doctest
 import gzip
 import hashlib
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -47,12 +45,6 @@ def refused(loader):
         loader()
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-@pytest.mark.parametrize("module", ["datasets", "datasets.synthetic"])
-def test_examples_in_the_docstrings_run(module):
-    result = doctest.testmod(importlib.import_module(f"coresetvi.{module}"))
-    assert result.attempted > 0 and result.failed == 0
 
 
 UCI = "boston, concrete, energy, kin8nm, naval, power-plant, protein, wine-quality-red, yacht".split(", ")

@@ -5,9 +5,7 @@ can be given any posterior that is narrower than the prior.
 """
 
 import dataclasses
-import doctest
 import functools
-import importlib
 import json
 import math
 
@@ -773,12 +771,6 @@ def test_a_size_is_chosen_by_real_fits():
     assert choice.tried[0]["kl"] > 1.0 and choice.tried[0]["seconds"] > 0
     exact_answer = exact.gaussian_kl(*LINEAR.posterior(choice.fit.coreset), *LINEAR.posterior(data))
     assert exact_answer < 0.2 and choice.tried[1]["kl"] == pytest.approx(exact_answer, abs=0.05)
-
-
-@pytest.mark.parametrize("name", ["curvature", "discrepancies", "importance"])
-def test_examples_in_the_docstrings_run(name):
-    result = doctest.testmod(importlib.import_module(f"coresetvi.{name}"))
-    assert result.attempted > 0 and result.failed == 0
 
 
 @pytest.mark.parametrize(

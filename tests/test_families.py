@@ -1,6 +1,5 @@
 """Families: every member is the normal its moments say, and tangents are in posterior standard deviations."""
 
-import doctest
 import functools
 
 import exact
@@ -11,7 +10,6 @@ import pytest
 import scipy.stats
 from jax.flatten_util import ravel_pytree
 
-import coresetvi.families
 from coresetvi._registry import decode, encode
 from coresetvi.errors import InputError
 from coresetvi.families import FullRank, LowRank, MeanField, Point
@@ -43,10 +41,6 @@ def draws_and_scores(family, psi, noise):
     """Draws, the density they came with, and their density looked up again."""
     thetas, log_prob = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)
     return thetas, log_prob, jax.vmap(lambda theta: family.log_prob(psi, theta))(thetas)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.families).failed == 0
 
 
 @double

@@ -1,7 +1,6 @@
 """The loop and what it leaves behind: random streams, interruptions, stopping, predictions, files."""
 
 import dataclasses
-import doctest
 import importlib
 import math
 import sys
@@ -42,11 +41,6 @@ checkpoint = importlib.import_module("coresetvi.fitting.checkpoint")
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 LINE = LinearRegression(1)
 POINTS = Dataset([[1.0], [2.0], [3.0]], [1.0, 2.0, 2.5])
-
-
-@pytest.mark.parametrize("module", [loop, fitted], ids=["fit", "fitted"])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # A construction that only counts: what the loop does with it is easy to foresee, and it compiles in no time

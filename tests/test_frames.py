@@ -1,6 +1,5 @@
 """Data sets as frames: what the columns are called, and that nothing is lost on the way out and back in."""
 
-import doctest
 import sys
 
 import jax
@@ -8,7 +7,6 @@ import narwhals as nw
 import numpy as np
 import pytest
 
-import coresetvi.data.frames
 from coresetvi.data import Dataset
 from coresetvi.errors import InputError
 
@@ -38,10 +36,6 @@ CASES = {
     "one column": (dict(x=X[:, 0]), ["x0", "weight"]),
 }
 WAYS = {"pandas": Dataset.to_pandas, "polars": Dataset.to_polars, "arrow": Dataset.to_arrow}
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.data.frames).failed == 0
 
 
 def back(frame, data):

@@ -1,6 +1,5 @@
 """Equinox networks as models, and `FromCallables` with every kind of tree for parameters."""
 
-import doctest
 from typing import NamedTuple
 
 import equinox as eqx
@@ -54,10 +53,6 @@ class Scaled(eqx.Module):
 
     def __call__(self, row):
         return self.factor * self.activation(self.inner(row[self.order]))
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.models.equinox).failed == 0
 
 
 # Against the network that is written out

@@ -1,6 +1,5 @@
 """NumPyro models: densities against NumPyro itself, posteriors against NUTS on all rows, and refusals."""
 
-import doctest
 import functools
 import sys
 
@@ -176,10 +175,6 @@ def position_of(model, theta):
 
 def some_thetas(model, number=4):
     return jnp.asarray(np.random.default_rng(2).standard_normal((number, model.dim)))
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.models.numpyro).failed == 0
 
 
 @double

@@ -1,6 +1,5 @@
 """Sparse non-negative approximations of a sum of vectors, against NumPy references and exhaustive search."""
 
-import doctest
 import itertools
 import math
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-import coresetvi.constructions.sparse_approximation
 from coresetvi.constructions.sparse_approximation import (
     frank_wolfe,
     giga,
@@ -52,10 +50,6 @@ def run(algorithm, vectors, weights, size):
     coefficients = np.zeros(len(vectors), found.dtype)
     coefficients[picked] = found[found > 0]
     return list(picked), coefficients, coefficients @ np.asarray(vectors)
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.constructions.sparse_approximation).failed == 0
 
 
 def giga_reference(vectors, weights, size):

@@ -1,7 +1,5 @@
 """Pictures of coresets of images: they show what there is."""
 
-import doctest
-
 import numpy as np
 import pytest
 
@@ -14,11 +12,6 @@ RNG = np.random.default_rng(0)
 
 def images(count, shape, y=None, weights=None):
     return cvi.Dataset(RNG.normal(size=(count, *shape)), y, weights)
-
-
-def test_examples_in_the_docstrings_run():
-    result = doctest.testmod(image_plots)
-    assert result.attempted > 0 and result.failed == 0
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (4, 6, 1), (4, 6, 3)])

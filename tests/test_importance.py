@@ -1,6 +1,5 @@
 """Importance weights and what is said about them: weights, effective sample size, Pareto k-hat."""
 
-import doctest
 import math
 
 import exact
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import scipy.stats
 
-import coresetvi.families.importance
 from coresetvi.families.importance import (
     defensive,
     fit_tail,
@@ -26,10 +24,6 @@ from coresetvi.families.importance import (
 
 float64 = exact.float64
 double = pytest.mark.usefixtures("float64")
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.families.importance).failed == 0
 
 
 def test_core_and_prior_raise_a_weight_and_the_proposal_lowers_it():

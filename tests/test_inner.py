@@ -1,6 +1,5 @@
 """The inner problem and the outer step: solutions and hypergradients against closed forms and differences."""
 
-import doctest
 import functools
 import itertools
 import math
@@ -83,11 +82,6 @@ def flat(tree):
 def assert_close(gradient, expected, relative):
     """Close in every entry, on the scale of the whole gradient."""
     np.testing.assert_allclose(gradient, expected, atol=relative * np.linalg.norm(expected))
-
-
-@pytest.mark.parametrize("module", [coresetvi.inner, coresetvi.inner.newton, coresetvi.outer])
-def test_examples_in_the_docstrings_run(module):
-    assert doctest.testmod(module).failed == 0
 
 
 # Hypergradients. UniformElbo sees the coreset through psi* alone, so nothing else can make up for a mistake.

@@ -1,13 +1,11 @@
 """JSON is strict, and what is stored comes back."""
 
-import doctest
 import json
 import math
 
 import numpy as np
 import pytest
 
-from coresetvi import _json
 from coresetvi._json import canonical, checksum, from_json, indented, one_line, plain, to_json
 from coresetvi._registry import decode, encode
 from coresetvi.errors import ArtefactError
@@ -20,10 +18,6 @@ def strict(text):
         raise AssertionError(f"{name} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
-
-
-def test_examples():
-    assert doctest.testmod(_json).failed == 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Models: densities against scipy and numpyro, conjugate answers, and what is refused in which words."""
 
-import doctest
 import math
 from typing import NamedTuple
 
@@ -174,11 +173,6 @@ def theta_of(row, seed=3):
 def reference_of(row, theta, x=X):
     params = jax.tree.map(np.asarray, row.model.params(theta))
     return row.distribution(jax.tree.map(jnp.asarray, row.output(params, x)))
-
-
-def test_examples_in_the_docstrings_run():
-    for module in (coresetvi.models.base, coresetvi.models.glm, coresetvi.models.nets):
-        assert doctest.testmod(module).failed == 0, module.__name__
 
 
 @double

@@ -1,6 +1,5 @@
 """Objectives on the linear-Gaussian model, where posterior, evidence and every KL have closed forms."""
 
-import doctest
 import math
 
 import exact
@@ -75,10 +74,6 @@ def value(objective, vectors):
 def kl(model, one, other):
     """KL between the exact posteriors of two data sets."""
     return exact.gaussian_kl(*model.posterior(one), *model.posterior(other))
-
-
-def test_examples_in_the_docstrings_run():
-    assert doctest.testmod(coresetvi.objectives).failed == 0
 
 
 @double

@@ -1,9 +1,7 @@
 """Draws of posteriors: every sampler against exact answers, and what is said about the draws."""
 
 import dataclasses
-import doctest
 import functools
-import importlib
 import math
 
 import exact
@@ -558,12 +556,6 @@ def test_a_draw_at_which_the_model_breaks_down_has_no_weight():
     found = cvi.sample(fit, method="importance", num_samples=500, num_chains=4)
     assert found.flat.max() <= 1.0 and found.flat.std() > 0.3
     assert len(np.unique(found.flat)) > 500
-
-
-@pytest.mark.parametrize("name", ["draws", "chains"])
-def test_examples_in_the_docstrings_run(name):
-    result = doctest.testmod(importlib.import_module(f"coresetvi.{name}"))
-    assert result.attempted > 0 and result.failed == 0
 
 
 def test_names_of_paths():

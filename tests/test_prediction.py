@@ -1,7 +1,5 @@
 """Scores of class probabilities against sums done by hand, and averages over draws in any blocks."""
 
-import doctest
-
 import jax
 import numpy as np
 import pytest
@@ -20,11 +18,6 @@ CHANCES = np.array(
 )
 LABELS = np.array([0, 1, 1, 2, 1])
 WEIGHTS = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
-
-
-def test_examples_in_the_docstrings_run():
-    result = doctest.testmod(prediction)
-    assert result.attempted > 0 and result.failed == 0
 
 
 def test_class_scores_are_those_done_by_hand():

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import doctest
 import importlib
 import math
 import pickle
@@ -28,7 +27,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import coresetvi as cvi
-import coresetvi.sklearn as estimators
 from coresetvi._info import Info
 from coresetvi.constructions.base import Construction, Plan
 from coresetvi.constructions.reference import random_subset
@@ -105,11 +103,6 @@ QUICK = {"construction": AtTheMode(), "num_samples": 50, "num_steps": 1}
 )
 def test_scikit_learn_has_no_complaints(estimator, check):
     check(estimator)
-
-
-def test_examples_in_the_docstrings_run():
-    result = doctest.testmod(estimators)
-    assert result.attempted > 0 and result.failed == 0
 
 
 # Against exact answers

@@ -1,6 +1,5 @@
 """Starting points that stand where the data are."""
 
-import doctest
 import itertools
 
 import numpy as np
@@ -17,10 +16,6 @@ SIZES = (30, 50, 20)
 BLOBS = np.concatenate(
     [centre + 0.1 * GENERATOR.standard_normal((size, 2)) for centre, size in zip(CENTRES, SIZES, strict=True)]
 )
-
-
-def test_the_example_in_the_docstring_runs():
-    assert doctest.testmod(coresetvi.data.clusters).failed == 0
 
 
 def test_three_blobs_give_their_most_central_rows_and_their_weights():

@@ -1,6 +1,5 @@
 """A file is whole or not there, whatever happens while it is written."""
 
-import doctest
 import errno
 import gzip
 import os
@@ -10,7 +9,6 @@ import matplotlib.figure
 import platformdirs
 import pytest
 
-from coresetvi import storage
 from coresetvi.data.files import write_table
 from coresetvi.errors import InputError
 from coresetvi.export.rows import write_text
@@ -20,10 +18,6 @@ from coresetvi.storage import cache_folder, whole_file, write_file
 
 def entries(folder):
     return sorted(entry.name for entry in folder.rglob("*"))
-
-
-def test_examples():
-    assert doctest.testmod(storage).failed == 0
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "b.v1.tar.gz", "noending", ".hidden"])

@@ -20,7 +20,16 @@ Vector = Float[Array, " s"]
 
 
 class Objective(eqx.Module):
-    """A loss of four vectors; `num_samples=None` lets the construction choose S."""
+    """A loss of four vectors; `num_samples=None` lets the construction choose S.
+
+    >>> class ColdElbo(Objective):  # the entropy of r counts a tenth
+    ...     num_samples: int | None = None
+    ...
+    ...     def loss(self, data, core, prior, proposal):
+    ...         return -jnp.mean(data + prior - 0.1 * proposal)
+    >>> ColdElbo().loss(*jnp.asarray([[-3.0, -1.0], [0.0, 0.0], [0.0, 0.0], [10.0, 10.0]]))
+    Array(3., dtype=float32)
+    """
 
     num_samples: eqx.AbstractVar[int | None]
     # Whether `core` occurs in it; if not, the coreset matters only through psi*.
@@ -61,6 +70,10 @@ class UniformElbo(Objective):
     """The ablation with w_s = 1/S: the classical bound of Eq. 2, in which the coreset term cancels.
 
     Coreset parameters then matter only through psi*, so it needs an inner problem that passes gradients.
+
+    >>> data, core, zeros = jnp.full(4, -3.0), jnp.arange(4.0), jnp.zeros(4)
+    >>> UniformElbo().loss(data, core, zeros, zeros) == UniformElbo().loss(data, 5.0 * core, zeros, zeros)
+    Array(True, dtype=bool)
     """
 
     num_samples: int | None = None
@@ -71,7 +84,11 @@ class UniformElbo(Objective):
 
 @register
 class SingleSampleElbo(Objective):
-    """The ablation with one draw, S = 1 ("w/o IW" in Tables 1 and 2): its only weight is 1."""
+    """The ablation with one draw, S = 1 ("w/o IW" in Tables 1 and 2): its only weight is 1.
+
+    >>> SingleSampleElbo().num_samples
+    1
+    """
 
     num_samples: int | None = 1
 

@@ -1,7 +1,7 @@
 """Weight maps: how unconstrained numbers become the weights v of the coreset points (§3.2 of the paper).
 
-`total` is the total weight N of the data. Every map starts at N/M a point unless other starting weights are
-given, and steps of order one in its raw numbers are steps of order one *relative* to that, whatever N is.
+`total` is the total weight N of the data. Every map starts at N/M per point unless other starting weights
+are given, and steps of order one in its raw numbers are steps of order one *relative* to that, whatever N is.
 """
 
 import abc
@@ -18,7 +18,19 @@ Vector = Float[Array, " m"]
 
 
 class WeightMap(eqx.Module):
-    """raw (m,) -> weights (m,)."""
+    """A map from m unconstrained numbers, which an optimiser moves, to the weights of m points.
+
+    >>> class Squared(WeightMap):
+    ...     learnable: ClassVar[bool] = True
+    ...
+    ...     def init(self, weights, total):
+    ...         return jnp.sqrt(weights)
+    ...
+    ...     def __call__(self, raw, total):
+    ...         return raw**2
+    >>> Squared()(jnp.asarray([1.0, -3.0]), jnp.asarray(10.0)).tolist()
+    [1.0, 9.0]
+    """
 
     learnable: eqx.AbstractClassVar[bool]
 
@@ -37,7 +49,11 @@ class WeightMap(eqx.Module):
 
 @register
 class Simplex(WeightMap):
-    """v = N softmax(raw): non-negative and summing to N ("v*" in the paper's tables)."""
+    """v = N softmax(raw): non-negative and summing to N ("v*" in the paper's tables).
+
+    >>> Simplex()(jnp.log(jnp.asarray([1.0, 3.0])), jnp.asarray(100.0)).round(1).tolist()
+    [25.0, 75.0]
+    """
 
     learnable: ClassVar[bool] = True
 
@@ -52,7 +68,12 @@ class Simplex(WeightMap):
 
 @register
 class Free(WeightMap):
-    """v = (N/M) raw with raw >= 0 by projection: any non-negative weights ("v")."""
+    """v = (N/M) raw with raw >= 0 by projection: any non-negative weights ("v").
+
+    >>> raw = Free().project(jnp.asarray([1.5, -0.2]))
+    >>> Free()(raw, jnp.asarray(100.0)).tolist()
+    [75.0, 0.0]
+    """
 
     learnable: ClassVar[bool] = True
 
@@ -68,7 +89,11 @@ class Free(WeightMap):
 
 @register
 class Fixed(WeightMap):
-    """v = N/M: only the number of points is corrected for ("v=N/M")."""
+    """v = N/M: every point stands for equally many rows, and no weight is learned ("v=N/M").
+
+    >>> Fixed()(jnp.zeros(4), jnp.asarray(100.0)).tolist()
+    [25.0, 25.0, 25.0, 25.0]
+    """
 
     learnable: ClassVar[bool] = False
 
@@ -81,7 +106,11 @@ class Fixed(WeightMap):
 
 @register
 class Unit(WeightMap):
-    """v = 1: no correction at all, the ablation that fails on purpose ("v=1")."""
+    """v = 1: points count as single rows, however many they stand for; an ablation ("v=1").
+
+    >>> Unit()(jnp.zeros(4), jnp.asarray(100.0)).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
 
     learnable: ClassVar[bool] = False
 

@@ -19,6 +19,10 @@ def phishing() -> Pair:
     """UCI Phishing Websites: 9,950 and 1,105 rows of 10 projected features and a ones column.
 
     Label 1 is what the file calls +1, label 0 is -1.
+
+    >>> train, test = phishing()
+    >>> train.x.shape, test.x.shape
+    ((9950, 11), (1105, 11))
     """
     arrays = _arrays("phishing_large.npz", ("X", "y", "Xt", "yt"), labels=(-1, 1))
     columns = (*(f"feature_{number}" for number in range(1, 11)), "ones")
@@ -32,6 +36,10 @@ def nslkdd(*, shifted: bool = False) -> Pair:
     It stands in for webspam in size (126 k rows, 127 features). It is NOT webspam, and no number
     obtained on it may be compared with the paper's webspam numbers. `shifted=True` gives the
     official test set instead (22,544 rows), whose distribution differs from that of training.
+
+    >>> train, test = nslkdd()
+    >>> train.x.shape, test.x.shape
+    ((100779, 123), (25194, 123))
     """
     test = ("Xo", "yo") if shifted else ("Xt", "yt")
     x, y, x_test, y_test, names = _arrays("nslkdd.npz", ("X", "y", *test, "feature_names"))
@@ -44,8 +52,12 @@ def webspam() -> Pair:
 
     The paper has as many rows and columns, of 350,000 and 254, and does not say which: here they are rows in
     random order and the features that vary most, standardised by the training rows; then a ones column. Label
-    1 is what the file calls +1. There is no checksum to download it by: put the file where files are looked
-    for, packed with gzip or not.
+    1 is what the file calls +1. It is not downloaded, for want of a checksum: put the file, gzipped or
+    not, into the folder that `$CORESETVI_DATA` names.
+
+    >>> train, test = webspam()  # doctest: +SKIP
+    >>> train.x.shape, test.x.shape  # doctest: +SKIP
+    ((100948, 128), (25237, 128))
     """
     name, columns = "webspam_wc_normalized_unigram.svm", 127
     path = files.find(name)
@@ -95,6 +107,10 @@ def adult() -> Pair:
 
     Rows with a missing entry are dropped, numbers standardised, categories one-hot encoded, and all
     of it projected on the first 10 principal components of the training rows; then a ones column.
+
+    >>> train, test = adult()
+    >>> train.x.shape, test.x.shape
+    ((30162, 11), (15060, 11))
     """
     tables, features = [_adult_rows("adult.data"), _adult_rows("adult.test")], []
     train_numbers, train_rows = tables[0]

@@ -24,7 +24,11 @@ Pair = tuple[Dataset, Dataset]  # what every loader returns: rows to fit, rows t
 
 
 class Source(NamedTuple):
-    """Where a file comes from: what it is, and its address and checksum if it can be downloaded."""
+    """Where a file comes from: what it is, and its address and checksum if it can be downloaded.
+
+    >>> SOURCES["adult.data"].about
+    'UCI Adult, CC BY 4.0'
+    """
 
     about: str
     url: str | None = None

@@ -25,8 +25,12 @@ def mnist(num_train: int | None = None) -> Pair:
     """MNIST handwritten digits: 60,000 and 10,000 images of shape (28, 28, 1), labels 0 to 9.
 
     Grey levels in 0 … 1 are standardised with one mean and one standard deviation, those of all pixels of all
-    training images, so the background is the same negative number (about -0.42) everywhere. `num_train` takes
-    the first so many training images only; units and test set stay the same.
+    training images, so the background is the same negative number (about -0.42) everywhere. `num_train` keeps
+    only that many training images, the first ones; units and test set stay the same.
+
+    >>> train, test = mnist(num_train=100)
+    >>> train.x.shape, test.x.shape
+    ((100, 28, 28, 1), (10000, 28, 28, 1))
     """
     images, labels = _read("train")
     if num_train is not None and not 1 <= num_train <= len(images):

@@ -16,6 +16,10 @@ def uci(name: str, split: int = 0) -> Pair:
     Features and values are as they are in the file, in their own units. There are 20 splits (5 of protein)
     with a tenth of the rows for testing. Names: boston, concrete, energy, kin8nm, naval, power-plant,
     protein, wine-quality-red, yacht.
+
+    >>> train, test = uci("yacht", split=0)
+    >>> train.x.shape, test.x.shape
+    ((277, 6), (31, 6))
     """
     if name not in files.REGRESSIONS:
         raise InputError(f"there is no regression {name!r}; choose one of {', '.join(files.REGRESSIONS)}")

@@ -16,7 +16,7 @@ from ..models.numpyro import FromNumPyro
 from ..models.sums import weighted_log_likelihood
 from .rows import fit_rows
 
-# The label's distribution given the linear predictor of shape (n, output_size): one line a likelihood.
+# The label's distribution given the linear predictor of shape (n, output_size): one line per likelihood.
 RESPONSES: dict[type, Callable[[Any, Any, Any], Any]] = {
     Bernoulli: lambda dist, likelihood, output: dist.Bernoulli(logits=output[:, 0]),
     Categorical: lambda dist, likelihood, output: dist.Categorical(logits=output),

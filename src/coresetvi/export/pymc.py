@@ -13,7 +13,7 @@ from .rows import class_names, fit_rows, regression_of
 if TYPE_CHECKING:
     import pymc as pymc_package
 
-# The label's distribution given the linear predictor, (n,) or (n, C): one line a likelihood.
+# The label's distribution given the linear predictor, (n,) or (n, C): one line per likelihood.
 RESPONSES: dict[type, Callable[[Any, Any, Any], Any]] = {
     Bernoulli: lambda pm, likelihood, output: pm.Bernoulli.dist(logit_p=output),
     Categorical: lambda pm, likelihood, output: pm.Categorical.dist(logit_p=output),
@@ -30,6 +30,12 @@ def pymc(fit: Fit) -> "pymc_package.Model":
 
         with export.pymc(fit):
             draws = pymc.sample()
+
+    >>> import coresetvi as cvi
+    >>> data = cvi.Dataset([[-1.0], [1.0], [2.0]], [0, 1, 1])
+    >>> fit = cvi.fit(cvi.SubsetLaplace(2), cvi.models.LogisticRegression(1), data, key=0)
+    >>> [variable.name for variable in pymc(fit).free_RVs]
+    ['coef']
     """
     model = regression_of(fit, "PyMC", RESPONSES)
     pm = optional("pymc", "export.pymc")

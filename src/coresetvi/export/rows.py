@@ -21,7 +21,7 @@ def hard_rows(coreset: Dataset, num_classes: int | None) -> Dataset:
     """The same weighted log-likelihood from rows with hard labels; rows of zero weight are left out.
 
     A soft label z counts sum_c z_c log p(c | u, theta), so a point of weight v is exactly C rows of weight
-    v z_c. Labels that are no classes (`num_classes` None) stay as they are.
+    v z_c. Labels that are not classes (`num_classes` None) stay as they are.
 
     >>> rows = hard_rows(Dataset([[5.0], [6.0]], [[0.25, 0.75], [0.0, 1.0]], weights=[4, 2]), 2)
     >>> rows.x[:, 0].tolist(), rows.y.tolist(), rows.weights.tolist()
@@ -119,7 +119,7 @@ def class_names(fit: Fit) -> list[Any] | None:
 def table(fit_or_coreset: Fit | Dataset, path: Any, *, overwrite: bool = False) -> None:
     """Write a coreset as .csv, .tsv (.gz) or .parquet: columns of x, label, weight (see `Dataset.to_pandas`).
 
-    Classes go by their names if the fit knows them. Soft labels are one column of probabilities a class.
+    Classes go by their names if the fit knows them. Soft labels are one column of probabilities per class.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

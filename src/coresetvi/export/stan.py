@@ -21,7 +21,7 @@ class Response(NamedTuple):
     first_label: int = 0
 
 
-# One line a likelihood. Stan counts classes from 1.
+# One line per likelihood. Stan counts classes from 1.
 RESPONSES: dict[type, Response] = {
     Bernoulli: Response("array[N] int<lower=0, upper=1> y", "bernoulli_logit_lpmf(y[n] | eta[n])"),
     Categorical: Response(
@@ -51,7 +51,17 @@ model {
 
 @dataclasses.dataclass(frozen=True)
 class StanProgram:
-    """A Stan program as text, and its data as a dictionary that JSON can hold."""
+    """A Stan program as text, and its data as a dictionary that JSON can hold.
+
+    >>> import coresetvi as cvi
+    >>> data = cvi.Dataset([[-1.0], [1.0], [2.0]], [0, 1, 1])
+    >>> fit = cvi.fit(cvi.SubsetLaplace(2), cvi.models.LogisticRegression(1), data, key=0)
+    >>> program = stan(fit)
+    >>> program.data["N"], program.data["w"]
+    (2, [1.5, 1.5])
+    >>> [path.name for path in program.write("stan")]
+    ['model.stan', 'data.json']
+    """
 
     program: str
     data: dict[str, Any]
@@ -116,7 +126,7 @@ def stan(fit: Fit) -> StanProgram:
 
 
 def _write_program(response: Response, several: bool, intercept: bool) -> str:
-    """The text of a program; with several outputs a row, `coef` and `eta` have one column each."""
+    """The text of a program; with several outputs per row, `coef` and `eta` have one column each."""
     data = ["int<lower=1> N", "int<lower=1> D", *(["int<lower=2> C"] if several else []), "matrix[N, D] x"]
     data += [response.labels, "vector<lower=0>[N] w", "real<lower=0> prior_scale"]
     data += [f"real<lower=0> {name}" for name in response.settings]

@@ -31,8 +31,8 @@ EXACT_CURVATURE_DIM = 512
 def draw_noise(key: PRNGKeyArray, num_samples: int, dim: int) -> Float[Array, "s d"]:
     """Standard normal noise in antithetic pairs, with exact first and second moments where possible.
 
-    Every odd moment of an even number of draws is exactly zero; when there are at least two pairs a
-    dimension the sample covariance is made exactly the identity as well. A Gaussian target then has no
+    Every odd moment of an even number of draws is exactly zero; when there are at least two pairs per
+    dimension, the sample covariance is made exactly the identity as well. A Gaussian target then has no
     Monte-Carlo error at all, and a nearly Gaussian one only that of its fourth moments.
 
     >>> import jax
@@ -60,7 +60,15 @@ def diagonal_scale(mean: Float[Array, " d"], product: Callable) -> tuple[Float[A
 
 
 class Family(eqx.Module):
-    """What every family offers. `noise` is standard normal of size `noise_dim(dim)`."""
+    """What every family offers. `noise` is standard normal of size `noise_dim(dim)`.
+
+    >>> from coresetvi.families import MeanField
+    >>> family = MeanField()
+    >>> psi = family.init(mean=jnp.asarray([1.0, 2.0]), scale=jnp.asarray([0.1, 0.2]))
+    >>> thetas, log_probabilities = family.draw(psi, jax.random.key(0), num_samples=6, dim=2)
+    >>> thetas.shape, log_probabilities.shape
+    ((6, 2), (6,))
+    """
 
     # Whether draws spread in every direction; a point has no density that importance weights could use.
     has_density: ClassVar[bool] = True

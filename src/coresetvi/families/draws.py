@@ -26,6 +26,14 @@ class Draws:
     `flat` has shape (chains, draws, dim) in the model's flat coordinates, `log_density` the logarithm of the
     density they were drawn from at each of them (up to a constant), `stats` what the sampler recorded about
     each, `about` what it recorded once. `log_weights`, if there are any, are normalised importance weights.
+
+    >>> import coresetvi as cvi
+    >>> data = cvi.Dataset([[-1.0], [1.0], [2.0]], [0, 1, 1], columns=["age"])
+    >>> draws = cvi.sample(cvi.models.LogisticRegression(1), data, method="laplace", progress=False)
+    >>> draws.flat.shape
+    (4, 1000, 1)
+    >>> [row["name"] for row in draws.summary()]
+    ['coef[age]']
     """
 
     flat: np.ndarray
@@ -103,7 +111,7 @@ class Draws:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what speaks against these draws; none if nothing does."""
+        """Reasons to doubt these draws, one sentence each; an empty list if there are none."""
         found = []
         mixing = self.mixing()
         if mixing and not mixing["r_hat"] <= RHAT_LIMIT:

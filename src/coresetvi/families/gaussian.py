@@ -23,9 +23,9 @@ class MeanField(Family):
 
     `spread_pace` is how fast scales move compared with means. Means of a network lie many posterior standard
     deviations away from where they start and want large steps; scales that took those would run away.
-    `start_width` is what part of the expected deviations r starts with; steps of the means stay as long as if
-    it were 1. Noise of one deviation in every one of d parameters costs d / 2 nats: in a large network that
-    drowns what a few steps can learn.
+    `start_width` is the fraction of the expected deviations that r starts with; steps of the means stay as
+    long as if it were 1. Noise of one deviation in each of d parameters costs d / 2 nats, which in a large
+    network drowns what a few steps can learn.
     """
 
     spread_pace: float = 1.0
@@ -117,6 +117,12 @@ class FullRank(Family):
 
     `move` multiplies the factor from the right by a unit-scale triangular matrix, so steps are measured in
     units of the current covariance and the diagonal stays positive by construction.
+
+    >>> family = FullRank()
+    >>> psi = family.init(jnp.zeros(2), jnp.asarray([1.0, 2.0]))
+    >>> mean, covariance = family.moments(psi)
+    >>> covariance.tolist()
+    [[1.0, 0.0], [0.0, 4.0]]
     """
 
     def least_fixed_draws(self, dim):
@@ -162,6 +168,10 @@ class LowRank(Family):
     """A normal with covariance diag(exp(2 log_scale)) + spread @ spread.T, for models with many parameters.
 
     theta = mean + exp(log_scale) * noise[:d] + spread @ noise[d:], where `spread` has `rank` columns.
+
+    >>> psi = LowRank(rank=3).init(jnp.zeros(100), jnp.ones(100))
+    >>> {name: leaf.shape for name, leaf in psi.items()}
+    {'mean': (100,), 'log_scale': (100,), 'spread': (100, 3)}
     """
 
     rank: int = 8

@@ -20,7 +20,16 @@ Theta = Float[Array, " d"]
 
 
 class Model(eqx.Module):
-    """A differentiable Bayesian model of independent rows."""
+    """A differentiable Bayesian model of independent rows.
+
+    >>> import coresetvi as cvi
+    >>> model = cvi.models.LogisticRegression(2, intercept=True)
+    >>> theta = jnp.asarray([1.0, -1.0, 0.5])
+    >>> {name: leaf.tolist() for name, leaf in model.params(theta).items()}
+    {'coef': [1.0, -1.0], 'intercept': 0.5}
+    >>> model.log_likelihood(theta, jnp.ones((3, 2)), jnp.asarray([0, 1, 1])).shape  # one number per row
+    (3,)
+    """
 
     num_classes: eqx.AbstractVar[int | None]
 
@@ -47,7 +56,7 @@ class Model(eqx.Module):
 
     @abc.abstractmethod
     def params(self, theta: Theta) -> Any:
-        """The flat vector as the pytree that the user thinks in."""
+        """The flat vector as the user's own pytree of parameters."""
 
     @abc.abstractmethod
     def check(self, data: Dataset, *, fitting: bool = True) -> Dataset:

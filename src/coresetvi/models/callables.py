@@ -22,9 +22,9 @@ def is_numeric(leaf: Any) -> bool:
 class FromCallables(Model):
     """Any model from two functions of the user's own parameter pytree.
 
-    `log_prior(params)` is a scalar; `log_likelihood(params, x, y)` one number a row. `init` is an example of
-    the parameters, any pytree: its structure and shapes are kept and the search starts there. Its numbers
-    become floating-point parameters; what is none, such as a function, text or True, stays as it is.
+    `log_prior(params)` is a scalar; `log_likelihood(params, x, y)` gives one number per row. `init` is an
+    example of the parameters, any pytree: its structure and shapes are kept and the search starts there. Its
+    numbers become floating-point parameters; anything else, such as a function, text or True, stays as it is.
     `predict(params, x)`, if given, returns the mean of y for each row, or a pair (mean, variance).
 
     >>> model = FromCallables(

@@ -84,7 +84,11 @@ class LogisticRegression(LinearPredictor):
 
 @register
 class SoftmaxRegression(LinearPredictor):
-    """Labels 0 … num_classes - 1; one coefficient vector a class."""
+    """Labels 0 … num_classes - 1; one coefficient vector per class.
+
+    >>> SoftmaxRegression(3, num_classes=4).params(jnp.zeros(12))["coef"].shape
+    (3, 4)
+    """
 
     likelihood: Likelihood = eqx.field(init=False)
     num_classes: int | None
@@ -104,7 +108,13 @@ class SoftmaxRegression(LinearPredictor):
 
 @register
 class PoissonRegression(LinearPredictor):
-    """Counts with log-linear rate."""
+    """Counts with a log-linear rate.
+
+    >>> doubling = jnp.log(jnp.asarray([2.0]))
+    >>> mean, variance = PoissonRegression(1).moments(doubling, jnp.asarray([[1.0], [3.0]]))
+    >>> mean.round(3).tolist()
+    [2.0, 8.0]
+    """
 
     likelihood: Likelihood = eqx.field(init=False)
     num_classes: int | None = eqx.field(init=False)

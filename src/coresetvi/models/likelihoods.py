@@ -71,7 +71,7 @@ class Bernoulli(Likelihood):
 
 @register
 class Categorical(Likelihood):
-    """y in {0, ..., C-1}, one logit a class."""
+    """y in {0, ..., C-1}, one logit per class."""
 
     output_size: int
     num_classes: int | None
@@ -206,7 +206,7 @@ def check_labels(data: Dataset, num_classes: int, fitting: bool = True) -> Datas
 
 
 def check_values(data: Dataset, is_wrong: Callable[[np.ndarray], np.ndarray], what: str) -> Dataset:
-    """Real labels, one a row, none of them wrong."""
+    """Real labels, one per row, all of them finite numbers."""
     name = f"target {data.target!r}" if data.target else "y"
     if data.y is None:
         raise InputError("This model needs labels; pass Dataset(x, y).")

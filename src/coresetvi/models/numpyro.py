@@ -1,6 +1,6 @@
 """`FromNumPyro`: a NumPyro model function as a model of independent rows.
 
-Latent sites on their unconstrained scale are the parameters; observed sites give one log-likelihood a row.
+Latent sites on their unconstrained scale are the parameters; observed sites give one log-likelihood per row.
 """
 
 import math

@@ -260,7 +260,7 @@ def middle(distribution: Any):
 
 
 def run_user_code(thunk: Callable[[], Any]) -> Any:
-    """What `thunk` returns; an error inside it is the model's, and told in one line."""
+    """What `thunk` returns; an error inside it is the model's, and reported in one line."""
     try:
         return thunk()
     except InputError:

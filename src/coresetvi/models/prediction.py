@@ -159,7 +159,7 @@ def _pool(blocks, shares):
 
 
 def _ranges(num_rows: int, num_draws: int, numbers: int) -> tuple[list[Range], list[Range]]:
-    """Blocks of rows and of draws that bound the memory, where a draw makes so many numbers of a row."""
+    """Blocks of rows and of draws that bound the memory, given how many numbers one draw makes per row."""
     if numbers >= HEAVY:  # draws go one by one inside a block
         return _split(num_rows, max(1, MOST_NUMBERS // numbers)), _split(num_draws, num_draws)
     pairs = BLOCK_NUMBERS // numbers

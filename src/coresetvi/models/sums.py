@@ -1,6 +1,6 @@
 """Sums of log-likelihoods over many rows and many draws, in bounded memory and at float32's best.
 
-What a row costs is found by tracing the model, whatever it is. Regressions need a few numbers a row, so all
+What a row costs is found by tracing the model, whatever it is. Regressions need a few numbers per row, so all
 draws go through at once; a convolutional network needs tens of thousands, and then draws go one by one, and
 rows in blocks that fit in memory.
 """
@@ -20,7 +20,7 @@ from .base import Model, soft_log_likelihood
 # Numbers in one block of the rows x draws table: a few of these fit in a core's cache.
 BLOCK_NUMBERS = 2**20
 
-# From this many numbers a row on, one draw keeps a core busy, and many at once only fill the memory.
+# From this many numbers per row on, one draw keeps a core busy, and many at once only fill the memory.
 HEAVY = 4096
 # Numbers of a heavy model's forward pass that may be held at once.
 MOST_NUMBERS = 2**24

@@ -1,6 +1,6 @@
-"""The picture of a comparison: scores and distances against the size of the coreset, one line a method.
+"""The picture of a comparison: scores and distances against the size of the coreset, one line per method.
 
-Lines differ in marker, dashes and colour, so that they can be told apart in grey and by any eyes.
+Lines differ in marker, dashes and colour: they can be told apart in grey and by colour-blind readers.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ LEVEL_DASHES = ((0, (9, 3)), (0, (9, 3, 1, 3)), (0, (9, 3, 1, 3, 1, 3)), (0, (3,
 
 
 def comparison_figure(rows: Sequence[dict[str, Any]]) -> "Figure":
-    """Held-out NLL and, where known, KL against size, from the rows of `compare.summarise`.
+    """Held-out NLL and, where known, KL against size, from the rows of `workflows.comparison.summarise`.
 
     Error bars and bands are one standard error. Methods without a size are horizontal lines.
     """

@@ -14,7 +14,12 @@ MOST_PIXELS = 2.0e6  # many panels are looked at one by one, or from afar
 
 
 def save_figure(figure: "Figure", file: Any) -> None:
-    """Write a picture in the format that the name of `file` ends in, whole or not at all."""
+    """Write a picture in the format that the name of `file` ends in, whole or not at all.
+
+    >>> save_figure(new_figure(2.0, 1.0), "empty.png")
+    >>> Path("empty.png").exists()
+    True
+    """
     file = Path(file)
     width, height = figure.get_size_inches()
     with whole_file(file) as staging:
@@ -24,7 +29,7 @@ def save_figure(figure: "Figure", file: Any) -> None:
 
 
 def _reduce_colours(file: Path) -> None:
-    """A palette of 256 colours in the place of all: to the eye the same, and a third of the bytes."""
+    """Reduce a picture to a palette of 256 colours: it looks the same at a third of the bytes."""
     from PIL import Image  # comes with matplotlib
 
     with Image.open(file) as picture:

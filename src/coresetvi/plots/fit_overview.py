@@ -28,6 +28,11 @@ def overview(fit: Fit, *, data: Dataset | None = None, draws: Draws | None = Non
 
     Classes with two inputs get the map of predictive entropy, with `data`, if given, as dots; anything else
     gets pairs of its first parameters. Draws are taken from the fit if none are given.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> overview(fit, data=train, draws=cvi.sample(fit, method="variational")).savefig("overview.png")
     """
     draws = trusted_draws(fit) if draws is None else draws
     figure = new_figure(11.0, 6.0)

@@ -14,7 +14,14 @@ from .figures import new_figure
 
 
 def weights_plot(fit: Fit) -> "Figure":
-    """The weights of a coreset, heaviest first, and the weight that each would have if all were equal."""
+    """The weights of a coreset, heaviest first, and the weight that each would have if all were equal.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> weights_plot(fit).axes[0].get_title()
+    '4 points, effectively 4.0'
+    """
     figure = new_figure(6.0, 3.6)
     draw_weights(figure.subplots(), fit)
     return figure
@@ -37,7 +44,14 @@ HISTORY_LABELS = {"loss": "loss (nats)", "kl": "estimated KL (nats)", "ess": "ef
 
 
 def history_plot(fit: Fit) -> "Figure":
-    """Loss, estimated KL and effective sample size at every step."""
+    """Loss, estimated KL and effective sample size at every step.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> history_plot(fit).axes[0].get_ylabel()
+    'loss (nats)'
+    """
     names = [name for name in HISTORY_LABELS if len(fit.history.get(name, ()))]
     if not names:
         raise InputError("this fit has no history to plot; it was stopped before its first step")

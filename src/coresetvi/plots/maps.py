@@ -1,7 +1,4 @@
-"""Pictures of fits: matplotlib figures that nobody has to close and no window has to show.
-
-Every function needs matplotlib, which `pip install "coresetvi[cli]"` brings; it is imported when first used.
-"""
+"""Maps of predictive entropy: where in the plane of two inputs a classifier is sure, and where not."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,9 +28,15 @@ LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 def predictive_entropy(
     fit: Fit, x: Any, *, correct: bool | None = None, draws: Draws | None = None
 ) -> np.ndarray:
-    """Entropy in nats of the predictive distribution over classes, one number a row of `x`.
+    """Entropy in nats of the predictive distribution over classes, one number per row of `x`.
 
     `correct` and `draws` are those of `Fit.predict`.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> predictive_entropy(fit, test.x).shape
+    (1000,)
     """
     if fit.model.num_classes is None:
         raise InputError("predictive entropy is for classes, but this fit is a regression; plot its variance")
@@ -80,6 +83,14 @@ def entropy_map(
     `data` are drawn faintly, the points of the coreset as marks with an area in proportion to their weight
     (`points=False` leaves them out). `entropy`, if known already, has one number for each point of
     `grid(bounds, resolution)`. Returns the image, for a colour bar; all maps share the scale 0 … log C.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> figure = new_figure(4.0, 3.0)
+    >>> image = entropy_map(figure.subplots(), fit, data=train, resolution=20)
+    >>> figure.colorbar(image, label="predictive entropy (nats)").vmax == np.log(2)  # nothing is known
+    np.True_
     """
     if fit.coreset.dim != 2:
         raise InputError(f"an entropy map needs inputs with 2 columns, but this fit has {fit.coreset.dim}")
@@ -135,7 +146,14 @@ def draw_plane(
 def entropy_figure(
     panels: Sequence[dict[str, Any]], data: Dataset, bounds: Bounds, resolution: int = 100
 ) -> "Figure":
-    """Entropy maps side by side with one colour bar; each panel holds arguments of `entropy_map`."""
+    """Entropy maps side by side with one colour bar; each panel holds arguments of `entropy_map`.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.halfmoon(n=50)
+    >>> fit = cvi.fit(cvi.RandomSubset(4), cvi.models.LogisticRegression(2), train, key=0, num_steps=20)
+    >>> panels = [{"fit": fit, "title": "four points"}, {"fit": fit, "points": False}]
+    >>> entropy_figure(panels, train, around(train), resolution=20).savefig("maps.png")
+    """
     left, right, bottom, top = bounds
     width = 4.5
     figure = new_figure(width * len(panels) + 1.0, width * (top - bottom) / (right - left) + 1.25)

@@ -87,7 +87,7 @@ class Certificate:
 
 
 def shown(value: Any) -> str:
-    """A number with as many digits as anyone reads."""
+    """A number as text, rounded to a few digits."""
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 1000 else f"{value:.4g}"
     if isinstance(value, int):

@@ -89,7 +89,7 @@ def run_chains(
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, Any]]:
     """Draws (chains, draws, dim), their log-density, statistics of every draw, and what warm-up found.
 
-    `starts`, one a chain, are in the frame's coordinates.
+    `starts`, one per chain, are in the frame's coordinates.
     """
     schedule = build_schedule(num_warmup, num_samples)
     length = math.ceil(len(schedule) / NUM_CHUNKS)

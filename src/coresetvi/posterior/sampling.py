@@ -77,8 +77,8 @@ def sample(
     samplers. `method` is one of
 
     - "nuts", "hmc": Markov chains, adapted over `num_warmup` transitions before they count;
-    - "importance": draws of r, drawn anew by their Pareto-smoothed importance weights;
-    - "smc": draws of r, led to the posterior through tempered densities; for when k-hat is too large;
+    - "importance": draws of r, resampled by their Pareto-smoothed importance weights;
+    - "smc": draws of r, moved to the posterior through tempered densities; use it when k-hat is too large;
     - "variational": draws of r as they are;
     - "laplace": draws of the normal at the posterior's mode.
 
@@ -149,7 +149,7 @@ def prepare(
 def at_mode(
     family: Family, model: Model, data: Dataset, psi: Psi, key: PRNGKeyArray, *, insist: bool = True
 ) -> Psi:
-    """Laplace's approximation, searched from `psi`; without a proper mode it is refused, if one insists."""
+    """Laplace's approximation, searched from `psi`; with `insist`, an error if there is no mode."""
     psi, info = fit_laplace(family, model, data, psi, key)
     if insist and not bool(info.accepted):
         raise InputError("Laplace's approximation found no proper mode of this posterior; use method='nuts'.")

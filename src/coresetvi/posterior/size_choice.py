@@ -34,7 +34,7 @@ NEW_SHARE = 0.1
 class SizeChoice:
     """The fit that was chosen, whether it does what was asked, and everything that was tried.
 
-    `tried` has one row a size: size, kl, kl_error, khat, verdict, nll, seconds, and with `nll_gap` gap.
+    `tried` has one row per size: size, kl, kl_error, khat, verdict, nll, seconds, and with `nll_gap` gap.
     """
 
     fit: Fit
@@ -79,7 +79,7 @@ def choose_size(
 
     The goal is KL(coreset posterior || full posterior) of at most `target_kl` nats (0.1 unless given) with a
     k-hat below its threshold; or, with `nll_gap`, a negative log-likelihood on `held_out` (else on rows of
-    `data`) that is at most so much, relatively, above that of variational inference on all of the data.
+    `data`) that is at most this fraction above that of variational inference on all of the data.
     `sizes` are tried in order; by default 10, 20, 40, … up to `max_size` and the number of rows.
     `construction` says how coresets are made; its own size is not used.
 

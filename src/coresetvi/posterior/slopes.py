@@ -1,10 +1,10 @@
-"""How the coreset posterior and the full one slope where the draws are: what importance weights cannot see.
+"""Gradients of the coreset posterior and of the full one at the draws: what importance weights cannot see.
 
 Draws of a posterior that is too narrow never reach where the full one goes on, so their weights look even and
-its KL small. Gradients know better: those of a normal are linear in theta, with its precision for a slope. A
-linear regression of gradients on the draws therefore finds the normal that each posterior looks like from
-here, however narrow the draws are, and exactly if it is one. Both regressions share the draws, so what their
-randomness adds cancels where the posteriors agree.
+its KL small. Gradients do not have that blind spot: those of a normal are linear in theta, with its precision
+as slope. A linear regression of gradients on the draws therefore finds the normal that each posterior looks
+like from here, however narrow the draws are, and exactly if it is one. Both regressions share the draws, so
+what their randomness adds cancels where the posteriors agree.
 """
 
 import equinox as eqx
