@@ -10,12 +10,11 @@ import registry
 from typer.testing import CliRunner
 
 import coresetvi as cvi
-from coresetvi import cli
+from coresetvi import cli, plots
 from coresetvi.data import files as tables
 from coresetvi.families import FullRank
 from coresetvi.models import LinearRegression, LogisticRegression, SoftmaxRegression
 from coresetvi.plots import fit_overview as posterior_plots
-from coresetvi import plots
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

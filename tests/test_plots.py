@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import coresetvi as cvi
-from coresetvi.errors import InputError
 from coresetvi import plots
+from coresetvi.errors import InputError
 
 WEIGHTS = [5.0, 0.0, 2.0, 1.0]
 
