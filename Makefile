@@ -31,6 +31,7 @@ test-lowest: python  ## run the tests with the lowest versions that pyproject.to
 
 lint: $(VENV)/.ready-dev  ## check style, formatting, layers and types
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff check --preview --select PLC2701 src
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports --cache-dir build/import-linter
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python

@@ -40,6 +40,7 @@ from .._files import (
     to_json,
     write_file,
 )
+from .._version import __version__
 from ..errors import ArtefactError, InputError
 
 FORMAT_VERSION = 1
@@ -79,7 +80,7 @@ def write(
     envelope = {
         "format_version": FORMAT_VERSION,
         "kind": kind,
-        "coresetvi": version_of("coresetvi"),
+        "coresetvi": __version__,
         "created": _now(),
         "document": to_json(dict(document), "document"),
         "arrays": {name: _describe(array) for name, array in prepared.items()},
@@ -168,7 +169,7 @@ def provenance() -> dict[str, str]:
     >>> sorted(provenance())
     ['coresetvi', 'equinox', 'jax', 'numpy', 'platform', 'python', 'timestamp']
     """
-    versions = {name: version_of(name) for name in ("coresetvi", "jax", "equinox", "numpy")}
+    versions = {"coresetvi": __version__} | {name: version_of(name) for name in ("jax", "equinox", "numpy")}
     machine = {"python": platform.python_version(), "platform": platform.platform()}
     return machine | versions | {"timestamp": _now()}
 

@@ -118,7 +118,8 @@ class FromNumPyro(Model):
     def log_prior(self, theta):
         sites, log_volumes = self._run(theta, *self._zeros(FEW))
         names = [*log_volumes, *self.layout.extra]
-        return sum(log_volumes.values()) + sum(jnp.sum(log_density(sites[name])) for name in names)
+        densities = [jnp.sum(log_density(sites[name])) for name in names]
+        return sum([*log_volumes.values(), *densities], jnp.zeros((), theta.dtype))
 
     def log_likelihood(self, theta, x, y):
         sites, _ = self._run(theta, x, y)
