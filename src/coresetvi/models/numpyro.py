@@ -137,7 +137,8 @@ class FromNumPyro(Model):
         distribution, axis = unmasked(sites[name]["fn"]), dict(self.layout.observed)[name]
         if self.num_classes is not None and self.num_classes > 2:
             classes = jnp.arange(self.num_classes)[:, None]
-            probability = jnp.exp(distribution.log_prob(jnp.broadcast_to(classes, (len(classes), len(x)))).T)
+            every = jnp.broadcast_to(classes, (len(classes), len(x)))
+            probability = jnp.exp(jnp.transpose(distribution.log_prob(every)))
             return probability, probability * (1.0 - probability)
         shape = jnp.shape(sites[name]["value"])
         axis -= len(distribution.event_shape)
