@@ -45,7 +45,7 @@ COMPARISON = Kind(COMMON, PARTS, (TABLE, PICTURE))
 
 
 def open_records(
-    folder: Any, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False, kind: Kind = COMPARISON
+    folder: str | Path, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False, kind: Kind = COMPARISON
 ) -> dict[str, Record]:
     """What the folder knows already of the `wanted` records, by name; with `overwrite` it forgets all.
 
@@ -74,19 +74,19 @@ def open_records(
     return {name: kept[name] for name in wanted if name in kept}
 
 
-def record_file(folder: Any, name: str) -> Path:
+def record_file(folder: str | Path, name: str) -> Path:
     """Where the record of that name is, or would be."""
     return Path(folder) / FOLDER / f"{name}.json"
 
 
-def record_files(folder: Any) -> list[Path]:
+def record_files(folder: str | Path) -> list[Path]:
     """The files of the folder that hold records, by name."""
     place = Path(folder) / FOLDER
     return sorted(file for file in place.glob("*.json") if FILE_NAME.fullmatch(file.name))
 
 
 def read_records(
-    folder: Any, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON
+    folder: str | Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMPARISON
 ) -> dict[str, Record]:
     """All records of the folder, by name, those that are not `wanted` too."""
     return {file.stem: read_record(file, wanted, kind) for file in record_files(folder)}
@@ -122,7 +122,7 @@ def read_record(file: Path, wanted: Mapping[str, Fingerprint], kind: Kind = COMP
     return record
 
 
-def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Record) -> None:
+def write_record(folder: str | Path, name: str, fingerprint: Fingerprint, record: Record) -> None:
     """Write the record of that name, whole or not at all."""
     content = {
         "fingerprint": to_json(fingerprint, "fingerprint"),
