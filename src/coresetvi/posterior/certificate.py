@@ -55,12 +55,12 @@ class Certificate:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain numbers, words and dictionaries; what is not finite, as in JSON, is None."""
 
-        def plain(value: Any) -> Any:
+        def plain(value: object) -> object:
             if isinstance(value, dict):
                 return {name: plain(item) for name, item in value.items()}
             return None if isinstance(value, float) and not math.isfinite(value) else value
 
-        return plain(dataclasses.asdict(self))
+        return {name: plain(item) for name, item in dataclasses.asdict(self).items()}
 
     def lines(self) -> list[list[str]]:
         """(group, name, value) as text, in reading order."""
@@ -91,7 +91,7 @@ class Certificate:
     __repr__ = __str__
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A number with as many digits as anyone reads."""
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 1000 else f"{value:.4g}"
