@@ -4,7 +4,7 @@ import contextlib
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MOST_PIXELS = 2.0e6  # many panels are looked at one by one, or from afar
 
 
-def save_figure(figure: "Figure", file: Any) -> None:
+def save_figure(figure: "Figure", file: str | os.PathLike[str]) -> None:
     """Write a picture in the format that the name of `file` ends in, whole or not at all."""
     file = Path(file)
     staging = file.with_name(f".{uuid.uuid4().hex}{file.suffix}")
