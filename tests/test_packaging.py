@@ -41,7 +41,8 @@ def test_every_bound_becomes_a_constraint():
         [sys.executable, ".ci/lowest.py"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     bounds = dict(line.split("==") for line in run.stdout.splitlines())
-    assert bounds["jax"] == "0.9" and bounds["httpstan"] == "4.13" and "coresetvi" not in bounds
+    assert f"jax>={bounds['jax']}" in PROJECT["project"]["dependencies"]
+    assert bounds["httpstan"] == "4.13" and "coresetvi" not in bounds
     assert set(bounds) >= {re.split(r"[>\[]", line)[0] for line in PROJECT["project"]["dependencies"]}
 
 
