@@ -12,10 +12,10 @@ PYOK   := $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11))' 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint bench constraints clean python
+.PHONY: help demo test test-lowest lint bench constraints dist clean python
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 demo: $(VENV)/.ready-all  ## run the demonstration; its output goes to out/demo
 	$(VENV)/bin/coresetvi demo --out out/demo $(ARGS)
@@ -23,9 +23,17 @@ demo: $(VENV)/.ready-all  ## run the demonstration; its output goes to out/demo
 test: $(VENV)/.ready-test  ## run the tests
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-lint: $(VENV)/.ready-dev  ## check style, formatting and types
+test-lowest: python  ## run the tests with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
+	$(PYTHON) -m venv .venv-lowest
+	$(PYTHON) .ci/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/python $(PIP) install -c .venv-lowest/lowest.txt -e '.[test]'
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+lint: $(VENV)/.ready-dev  ## check style, formatting, layers and types
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff check --preview --select PLC2701 src
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/lint-imports --cache-dir build/import-linter
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(VENV)/bin/pyright --pythonpath $(VENV)/bin/python
 
 bench: $(VENV)/.ready-test  ## run the benchmarks
@@ -39,8 +47,12 @@ constraints: python  ## resolve .[dev] afresh and rewrite constraints.txt (use P
 	  cat build/constraints.txt; } > constraints.txt
 	rm -rf build/constraints build/constraints.txt
 
+dist: $(VENV)/.ready-dev  ## build the wheel and the source distribution into dist
+	rm -rf dist
+	$(VENV)/bin/python -m build
+
 clean:  ## remove .venv, the caches, build products and out/demo
-	rm -rf $(VENV) build dist out/demo .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest build dist out/demo .pytest_cache .ruff_cache
 	find src tests benchmarks paper -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Is $(PYTHON) there, and new enough?

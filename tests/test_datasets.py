@@ -2,32 +2,16 @@
 
 import gzip
 import hashlib
-import os
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from data_files import folder_with
 
 from coresetvi import datasets
 from coresetvi.datasets import classification as tables
 from coresetvi.errors import InputError
-
-
-@pytest.fixture
-def need():
-    """Call with file names: the data folder, a skip if one is missing, a failure if this is CI."""
-
-    def folder_with(*names):
-        folder = Path(os.environ.get("CORESETVI_DATA") or "/nowhere")
-        missing = [name for name in names if not (folder / name).is_file()]
-        if missing:
-            stop = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-            stop(f"$CORESETVI_DATA ({folder}) lacks {', '.join(missing)}")
-        return folder
-
-    return folder_with
 
 
 @pytest.fixture
@@ -135,8 +119,8 @@ def test_names_and_load_agree():
 # The real files
 
 
-def test_phishing(need):
-    raw = np.load(need("phishing_large.npz") / "phishing_large.npz")
+def test_phishing():
+    raw = np.load(folder_with("phishing_large.npz") / "phishing_large.npz")
     train, test = datasets.phishing()
     assert (train.x.shape, test.x.shape, train.columns[-1]) == ((9950, 11), (1105, 11), "ones")
     np.testing.assert_array_equal(train.x, raw["X"].astype(np.float32))
@@ -144,8 +128,8 @@ def test_phishing(need):
     np.testing.assert_array_equal(2 * test.y - 1, raw["yt"])
 
 
-def test_adult_from_the_raw_files_is_the_prepared_one(need):
-    raw = np.load(need("adult.data.gz", "adult.test.gz", "adult.npz") / "adult.npz")
+def test_adult_from_the_raw_files_is_the_prepared_one():
+    raw = np.load(folder_with("adult.data.gz", "adult.test.gz", "adult.npz") / "adult.npz")
     train, test = datasets.adult()
     np.testing.assert_allclose(train.x, raw["X"], rtol=0, atol=1e-5)
     np.testing.assert_allclose(test.x, raw["Xt"], rtol=0, atol=1e-5)
@@ -154,8 +138,8 @@ def test_adult_from_the_raw_files_is_the_prepared_one(need):
     assert (train.y.dtype, train.columns[-1], train.target) == ("int32", "ones", "over_50k")
 
 
-def test_nslkdd_and_its_shifted_test_set(need):
-    raw = np.load(need("nslkdd.npz") / "nslkdd.npz")
+def test_nslkdd_and_its_shifted_test_set():
+    raw = np.load(folder_with("nslkdd.npz") / "nslkdd.npz")
     train, test = datasets.nslkdd()
     same, shifted = datasets.nslkdd(shifted=True)
     assert (train.x.shape, test.x.shape, shifted.x.shape[0]) == ((100779, 123), (25194, 123), 22544)
@@ -168,8 +152,8 @@ def test_nslkdd_and_its_shifted_test_set(need):
     assert "NOT webspam" in datasets.nslkdd.__doc__
 
 
-def test_mnist(need):
-    folder = need(*(f"{part}-idx{axes}-ubyte.gz" for part, axes in MNIST))
+def test_mnist():
+    folder = folder_with(*(f"{part}-idx{axes}-ubyte.gz" for part, axes in MNIST))
     train, test = datasets.mnist()
     assert (train.x.shape, test.x.shape) == ((60_000, 28, 28, 1), (10_000, 28, 28, 1))
     assert (train.x.dtype, train.y.dtype) == ("float32", "int32")
@@ -190,8 +174,8 @@ def test_mnist(need):
 
 
 @pytest.mark.parametrize("name", UCI)
-def test_uci(need, name):
-    raw = np.load(need(f"uci_{name}.npz") / f"uci_{name}.npz")
+def test_uci(name):
+    raw = np.load(folder_with(f"uci_{name}.npz") / f"uci_{name}.npz")
     (train, test), (other, _) = datasets.uci(name), datasets.load(f"uci_{name}", split=3)
     rows = np.delete(np.arange(len(raw["y"])), raw["test_idx_0"])
     np.testing.assert_array_equal(train.x, raw["X"][rows].astype(np.float32))
@@ -202,8 +186,8 @@ def test_uci(need, name):
 
 
 @pytest.mark.parametrize("name", ["adult.data", "adult.test"])
-def test_checksums_are_those_of_the_unpacked_files(need, name):
-    content = gzip.decompress((need(f"{name}.gz") / f"{name}.gz").read_bytes())
+def test_checksums_are_those_of_the_unpacked_files(name):
+    content = gzip.decompress((folder_with(f"{name}.gz") / f"{name}.gz").read_bytes())
     assert hashlib.sha256(content).hexdigest() == datasets.SOURCES[name].sha256
 
 
@@ -447,8 +431,8 @@ def test_broken_uci_files_are_damage(folder, changes, reason):
 # Download
 
 
-def test_adult_is_downloaded_into_the_cache(need, tmp_path, monkeypatch):
-    shared = need("adult.data.gz", "adult.test.gz")
+def test_adult_is_downloaded_into_the_cache(tmp_path, monkeypatch):
+    shared = folder_with("adult.data.gz", "adult.test.gz")
     asked = []
 
     def retrieve(url, known_hash, fname, path):  # as pooch does, but from the shared folder

@@ -1,13 +1,14 @@
 """Scores against the size of a coreset, beside those of a paper."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from coresetvi.errors import InputError
 from coresetvi.plots import figures
-from coresetvi.plots.comparison import line_styles
+from coresetvi.plots.comparison import Handle, Style, line_styles
+from coresetvi.workflows.records import Record
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def draw_scores(
-    rows: Sequence[dict[str, Any]],
+    rows: Sequence[Record],
     *,
-    paper: Sequence[dict[str, Any]] = (),
+    paper: Sequence[Record] = (),
     label: str = "accuracy (%)",
     title: str = "",
 ) -> "Figure":
@@ -34,7 +35,7 @@ def draw_scores(
     styles = line_styles(everything)
     figure = figures.new_figure(4.4 * len(panels) + 3.0, max(4.2, 0.24 * len(styles) + 1.2))
     axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
-    lines: dict[str, Any] = {}
+    lines: dict[str, Handle] = {}
     sizes = sorted({row["size"] for row in everything if row["size"] is not None})
     for place, (name, found) in zip(axes, panels.items(), strict=True):
         place.set_xscale("log")
@@ -57,13 +58,13 @@ def draw_scores(
     return figure
 
 
-def sorted_points(rows: Sequence[dict[str, Any]], method: str) -> list[dict[str, Any]]:
+def sorted_points(rows: Sequence[Record], method: str) -> list[Record]:
     """The rows of a method that have a number, by size."""
     known = [row for row in rows if row["method"] == method and row["value"]["mean"] is not None]
     return sorted(known, key=lambda row: (row["size"] is None, row["size"]))
 
 
-def draw_line(axes: "Axes", points: Sequence[dict[str, Any]], style: dict[str, Any]) -> Any:
+def draw_line(axes: "Axes", points: Sequence[Record], style: Style) -> Handle:
     """One method's means with one standard error either way; a single number without a size is a level."""
     means = np.array([row["value"]["mean"] for row in points], dtype=float)
     errors = np.array([row["value"]["standard_error"] or 0.0 for row in points], dtype=float)
@@ -76,7 +77,7 @@ def draw_line(axes: "Axes", points: Sequence[dict[str, Any]], style: dict[str, A
     return axes.errorbar(sizes, means, yerr=errors, elinewidth=1.2, capsize=2.5, markersize=6, **style)
 
 
-def key_words(rows: Sequence[dict[str, Any]]) -> str:
+def key_words(rows: Sequence[Record]) -> str:
     """How many keys the rows are means of, in words.
 
     >>> key_words([{"keys": 3}, {"keys": 1}])

@@ -139,7 +139,7 @@ class CoresetPlan(Plan):
     def step(self, state: CoresetState, index, scale, key):
         *keys, start_key = jax.random.split(key, 4)
         target = self.target(state, keys)
-        psi = self.inner.begin(state.psi, self._fresh(state), index, start_key)
+        psi = self.inner.begin(state.psi, self.fresh_start(state), index, start_key)
         draft = self.optimizer.ask(target, state.learned, psi)
         answer, surrogate = self.answer(state, index, draft, keys)
         moved = self.optimizer.tell(target, state.learned, psi, state.optimizer, scale, draft, answer)
@@ -186,7 +186,7 @@ class CoresetPlan(Plan):
         rises, slopes, (value, memory) = answered(rises_at, draft.thetas)
         return Answer(value, rises, slopes), memory
 
-    def _fresh(self, state: CoresetState):
+    def fresh_start(self, state: CoresetState):
         """A new start of r drawn at random, as a function of a key."""
 
         def fresh(key):
@@ -219,7 +219,7 @@ def r_covers(plan: CoresetPlan, state: CoresetState, key: PRNGKeyArray) -> Bool[
     index = jnp.asarray(0)
     *keys, start_key = jax.random.split(jax.random.fold_in(key, index), 4)
     target = plan.target(state, keys)
-    psi = plan.inner.begin(state.psi, plan._fresh(state), index, start_key)
+    psi = plan.inner.begin(state.psi, plan.fresh_start(state), index, start_key)
     draft = plan.optimizer.ask(target, state.learned, psi)
     core = target.core(state.learned, draft.thetas, draft.reference)
     ess = normalised_ess(normalise(log_weights(core, target.prior(draft.thetas), draft.proposal)))

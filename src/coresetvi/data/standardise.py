@@ -4,10 +4,10 @@ Everything happens in numpy and float64, before JAX sees the rows.
 """
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 # Numbers of rows are rounded up to a multiple of this, or of an eighth of the power of two below them.
 FEWEST_ROWS = 256
@@ -18,8 +18,8 @@ LEAST_NOISE = 1e-3
 class Units(NamedTuple):
     """Where zero lies and how long one is: (x - centre) / scale."""
 
-    centre: Any
-    scale: Any
+    centre: np.ndarray
+    scale: np.ndarray
 
     def remove(self, values: np.ndarray) -> np.ndarray:
         return (values - self.centre) / self.scale
@@ -102,5 +102,19 @@ def estimate_noise(x: np.ndarray, y: np.ndarray, weights: np.ndarray, prior_scal
     if not below.any():
         return least
     # Of several roots the largest, to be careful: the evidence has a maximum there.
-    root: Any = brentq(excess, grid[below.argmax()], grid[below.argmax() - 1])
+    root = bisect(excess, grid[below.argmax()], grid[below.argmax() - 1])
     return math.exp(0.5 * root)
+
+
+def bisect(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function that is negative at `low` and not at `high` crosses zero, to the last digit.
+
+    >>> bisect(lambda x: x**2 - 2.0, 0.0, 2.0) == math.sqrt(2.0)
+    True
+    """
+    while low < (middle := 0.5 * (low + high)) < high:
+        if function(middle) < 0:
+            low = middle
+        else:
+            high = middle
+    return high

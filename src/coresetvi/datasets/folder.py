@@ -12,7 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -102,12 +102,12 @@ def find(name: str) -> Path:
         raise InputError(f"{looked} and {source.url} gave an error ({reason}); {remedy}") from error
 
 
-def unpacked(path: Path) -> Callable[..., Any]:
+def unpacked(path: Path) -> Callable[..., IO]:
     """What opens the file as it was before it was packed, if it was."""
     return gzip.open if path.suffix == ".gz" else open
 
 
-def damaged(path: Path, reason: Any) -> InputError:
+def damaged(path: Path, reason: object) -> InputError:
     """The error about a file that is not what it should be."""
     return InputError(f"{path} is damaged ({' '.join(str(reason).split())}); replace it with an intact copy")
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from .._checks import instance
 from ..data.frames import optional
@@ -56,7 +57,7 @@ def _program(model: Model, fit: Fit) -> Callable[[], None]:
 
     def program() -> None:
         support = dist.constraints.real_vector
-        theta: Any = numpyro.sample("theta", dist.ImproperUniform(support, (), (model.dim,)))
+        theta = jnp.asarray(numpyro.sample("theta", dist.ImproperUniform(support, (), (model.dim,))))
         numpyro.factor("prior", model.log_prior(theta))
         numpyro.factor("obs", weighted_log_likelihood(model, theta, fit.coreset))
 
@@ -76,9 +77,9 @@ def _regression(model: LinearPredictor, fit: Fit) -> Callable[[], None]:
     rows = fit_rows(fit)
     outputs = () if likelihood.output_size == 1 else (likelihood.output_size,)
 
-    def coefficients(name: str, *shape: int) -> Any:
+    def coefficients(name: str, *shape: int) -> Array:
         prior = dist.Normal(0.0, model.prior_scale).expand(shape).to_event(len(shape))
-        return numpyro.sample(name, prior)
+        return jnp.asarray(numpyro.sample(name, prior))
 
     def program() -> None:
         output = rows.x @ coefficients("coef", model.num_features, *outputs)
@@ -101,7 +102,7 @@ def _function(model: FromNumPyro, fit: Fit) -> Callable[[], None]:
     arguments = (rows.x,) if rows.y is None else (rows.x, rows.y)
 
     class Weighted(Messenger):
-        def process_message(self, msg: Any) -> None:
+        def process_message(self, msg: dict[str, Any]) -> None:
             if msg["type"] == "sample" and msg["name"] in axes:
                 # Axes count from the end, so that a scale with as many trailing ones meets the rows.
                 weights = rows.weights.reshape(-1, *[1] * (-1 - axes[msg["name"]]))

@@ -1,8 +1,8 @@
 """A coreset as rows that every tool understands: weighted, with one plain label each; and as a file."""
 
+import os
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from ..fitting.result import Fit
 from ..models.glm import LinearPredictor
 from ..models.likelihoods import Poisson
 from ..storage import write_file
+
+ClassNames = list[str | int | float | bool]
 
 
 def hard_rows(coreset: Dataset, num_classes: int | None) -> Dataset:
@@ -111,12 +113,12 @@ def regression_of(fit: Fit, tool: str, known: Container[type]) -> LinearPredicto
     )
 
 
-def class_names(fit: Fit) -> list[Any] | None:
+def class_names(fit: Fit) -> ClassNames | None:
     """What the codes 0 … C-1 stand for, if the fit knows."""
     return fit.extra.get("classes")
 
 
-def table(fit_or_coreset: Fit | Dataset, path: Any, *, overwrite: bool = False) -> None:
+def table(fit_or_coreset: Fit | Dataset, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
     """Write a coreset as .csv, .tsv (.gz) or .parquet: columns of x, label, weight (see `Dataset.to_pandas`).
 
     Classes go by their names if the fit knows them. Soft labels are one column of probabilities per class.
@@ -138,7 +140,7 @@ def table_columns(fit_or_coreset: Fit | Dataset) -> Columns:
     return row_columns(fit_or_coreset.coreset, class_names(fit_or_coreset))
 
 
-def row_columns(rows: Dataset, classes: list[Any] | None, weight: str = "weight") -> Columns:
+def row_columns(rows: Dataset, classes: ClassNames | None, weight: str = "weight") -> Columns:
     """Rows as named columns; classes by name if there are names."""
     names = rows.columns, rows.target
     return named_columns(*rows.to_numpy(), columns=names[0], target=names[1], classes=classes, weight=weight)

@@ -1,6 +1,7 @@
 """A coreset posterior as a Stan program and its data."""
 
 import dataclasses
+import os
 import string
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,7 +67,7 @@ class StanProgram:
     program: str
     data: dict[str, Any]
 
-    def write(self, path: Any, *, overwrite: bool = False) -> tuple[Path, Path]:
+    def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, Path]:
         """Write model.stan and data.json into the folder `path`; the files' paths are returned.
 
         A `path` that ends in .stan is the program itself; the data go beside it, with the ending .json.
@@ -79,7 +80,7 @@ class StanProgram:
         return program, data
 
 
-def program_files(path: Any) -> tuple[Path, Path]:
+def program_files(path: str | os.PathLike[str]) -> tuple[Path, Path]:
     """The files of program and data that `StanProgram.write(path)` writes.
 
     >>> [file.as_posix() for file in (*program_files("stan"), *program_files("people.stan"))]

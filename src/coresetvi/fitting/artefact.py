@@ -29,6 +29,7 @@ import safetensors.numpy
 
 from .._json import checksum, from_json, indented, to_json
 from .._registry import DTYPES
+from .._version import __version__
 from ..errors import ArtefactError, InputError
 from ..storage import ARRAYS_FILE, DOCUMENT_FILE, RESTORE, PathLike, aside, read_file, replace_directory
 
@@ -64,7 +65,7 @@ def write(
     envelope = {
         "format_version": FORMAT_VERSION,
         "kind": kind,
-        "coresetvi": version_of("coresetvi"),
+        "coresetvi": __version__,
         "created": _now(),
         "document": to_json(dict(document), "document"),
         "arrays": {name: _describe(array) for name, array in prepared.items()},
@@ -134,7 +135,7 @@ def provenance() -> dict[str, str]:
     >>> sorted(provenance())
     ['coresetvi', 'equinox', 'jax', 'numpy', 'platform', 'python', 'timestamp']
     """
-    versions = {name: version_of(name) for name in ("coresetvi", "jax", "equinox", "numpy")}
+    versions = {"coresetvi": __version__} | {name: version_of(name) for name in ("jax", "equinox", "numpy")}
     machine = {"python": platform.python_version(), "platform": platform.platform()}
     return machine | versions | {"timestamp": _now()}
 

@@ -6,12 +6,11 @@ and unscaled. Callers weight and scale.
 """
 
 import abc
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..data.dataset import Dataset
 from ..errors import InputError
@@ -55,7 +54,7 @@ class Model(eqx.Module):
         """Where a search for the posterior may begin."""
 
     @abc.abstractmethod
-    def params(self, theta: Theta) -> Any:
+    def params(self, theta: Theta) -> PyTree:
         """The flat vector as the user's own pytree of parameters."""
 
     @abc.abstractmethod

@@ -1,20 +1,19 @@
 """`FromCallables`: any model from two functions of the user's own parameters."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..errors import InputError
 from .base import Model, Theta
 from .likelihoods import check_labels
 
 
-def is_numeric(leaf: Any) -> bool:
+def is_numeric(leaf: object) -> bool:
     """Whether a leaf of the user's parameters holds numbers; True and False are switches."""
     return eqx.is_array_like(leaf) and not jnp.issubdtype(jnp.result_type(leaf), jnp.bool_)
 
@@ -40,17 +39,17 @@ class FromCallables(Model):
     likelihood_function: Callable
     predict_function: Callable | None
     unravel: Callable
-    rest: Any  # what of the parameters' tree is no number
+    rest: PyTree  # what of the parameters' tree is no number
     initial: Theta
     num_classes: int | None
 
     def __init__(
         self,
-        log_prior: Callable[[Any], Array],
-        log_likelihood: Callable[[Any, Array, Array | None], Array],
-        init: Any,
+        log_prior: Callable[[PyTree], Array],
+        log_likelihood: Callable[[PyTree, Array, Array | None], Array],
+        init: PyTree,
         *,
-        predict: Callable[[Any, Array], Any] | None = None,
+        predict: Callable[[PyTree, Array], Array | tuple[Array, Array]] | None = None,
         num_classes: int | None = None,
     ):
         parameters, self.rest = eqx.partition(init, is_numeric)

@@ -2,14 +2,13 @@
 
 import numbers
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from ..errors import InputError
 from .base import Model, Theta, normal_log_prior
@@ -38,14 +37,14 @@ class FromEquinox(Model):
     """
 
     likelihood: Likelihood
-    rest: Any  # the module without its parameters
+    rest: PyTree  # the module without its parameters
     unravel: Callable
     initial: Theta
     scales: Array | None
     prior_function: Callable | None
     num_classes: int | None
 
-    def __init__(self, module: eqx.Module, likelihood: Likelihood | str, prior: Any = 1.0):
+    def __init__(self, module: eqx.Module, likelihood: Likelihood | str, prior: PyTree = 1.0):
         check_module(module)
         self.likelihood = find_likelihood(likelihood)
         self.num_classes = self.likelihood.num_classes
@@ -104,7 +103,7 @@ class FromEquinox(Model):
         return output.reshape(x.shape[0], self.likelihood.output_size)
 
 
-def find_likelihood(likelihood: Any) -> Likelihood:
+def find_likelihood(likelihood: object) -> Likelihood:
     """A likelihood from itself or from its name."""
     if isinstance(likelihood, Likelihood):
         return likelihood
@@ -121,7 +120,7 @@ def find_likelihood(likelihood: Any) -> Likelihood:
     )
 
 
-def check_module(module: Any) -> None:
+def check_module(module: object) -> None:
     """Refuse what is no module, and layers whose output depends on more than a row and the parameters."""
     if not (isinstance(module, eqx.Module) and callable(module)):
         raise InputError(
@@ -146,10 +145,10 @@ def check_module(module: Any) -> None:
             )
 
 
-def prior_scales(prior: Any, parameters: Any) -> Array:
+def prior_scales(prior: PyTree, parameters: PyTree) -> Array:
     """One standard deviation for every entry of theta."""
 
-    def fill(scale: Any, part: Any):
+    def fill(scale: PyTree, part: PyTree):
         def one(leaf):
             number = isinstance(scale, numbers.Real) or (eqx.is_array(scale) and scale.ndim == 0)
             if not number or isinstance(scale, bool) or not 0 < float(scale) < np.inf:

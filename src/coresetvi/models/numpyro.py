@@ -118,7 +118,8 @@ class FromNumPyro(Model):
     def log_prior(self, theta):
         sites, log_volumes = self._run(theta, *self._zeros(FEW))
         names = [*log_volumes, *self.layout.extra]
-        return sum(log_volumes.values()) + sum(jnp.sum(log_density(sites[name])) for name in names)
+        densities = [jnp.sum(log_density(sites[name])) for name in names]
+        return sum([*log_volumes.values(), *densities], jnp.zeros((), theta.dtype))
 
     def log_likelihood(self, theta, x, y):
         sites, _ = self._run(theta, x, y)
@@ -136,7 +137,8 @@ class FromNumPyro(Model):
         distribution, axis = unmasked(sites[name]["fn"]), dict(self.layout.observed)[name]
         if self.num_classes is not None and self.num_classes > 2:
             classes = jnp.arange(self.num_classes)[:, None]
-            probability = jnp.exp(distribution.log_prob(jnp.broadcast_to(classes, (len(classes), len(x)))).T)
+            every = jnp.broadcast_to(classes, (len(classes), len(x)))
+            probability = jnp.exp(jnp.transpose(distribution.log_prob(every)))
             return probability, probability * (1.0 - probability)
         shape = jnp.shape(sites[name]["value"])
         axis -= len(distribution.event_shape)

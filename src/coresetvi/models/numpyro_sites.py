@@ -5,12 +5,19 @@ prior; a function for which the two cannot be told apart is refused, in a senten
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from numpyro.distributions import Distribution
+
+Site = dict[str, Any]  # what NumPyro's trace keeps of a site, by name
+Result = TypeVar("Result")
 
 # The two numbers of rows.
 FEW, MORE = 3, 5
@@ -32,7 +39,7 @@ def call(function: Callable, x, y) -> None:
     function(x) if y is None else function(x, y)
 
 
-def run_at(function: Callable, position: dict[str, Any], x, y):
+def run_at(function: Callable, position: dict[str, Array], x, y):
     """The sites at unconstrained values, and the log-volume that each of them brings into the density."""
     from numpyro import handlers
     from numpyro.distributions import biject_to
@@ -54,7 +61,7 @@ def run_at(function: Callable, position: dict[str, Any], x, y):
     return sites, log_volumes
 
 
-def log_density(site: dict[str, Any]):
+def log_density(site: Site):
     """log p of a site's value, under `handlers.scale` if there is one."""
     density = site["fn"].log_prob(site["value"])
     return density if site["scale"] is None else site["scale"] * density
@@ -66,7 +73,7 @@ def by_row(values, axis: int):
     return jnp.sum(values, axis=others)
 
 
-def unmasked(distribution: Any) -> Any:
+def unmasked(distribution: "Distribution") -> "Distribution":
     """The distribution under `handlers.mask`."""
     from numpyro.distributions import MaskedDistribution
 
@@ -75,12 +82,12 @@ def unmasked(distribution: Any) -> Any:
     return distribution
 
 
-def is_factor(site: dict[str, Any]) -> bool:
+def is_factor(site: Site) -> bool:
     """Whether a site is a `numpyro.factor`, whose value is empty."""
     return jnp.size(site["value"]) == 0
 
 
-def classes_of(distribution: Any) -> int | None:
+def classes_of(distribution: "Distribution") -> int | None:
     """2 for a Bernoulli, C for a categorical distribution, None for any other."""
     from numpyro import distributions as dist
 
@@ -110,7 +117,7 @@ def survey(function: Callable, x, y) -> dict[str, Seen]:
     return found
 
 
-def look_at(name: str, site: dict[str, Any]) -> Seen:
+def look_at(name: str, site: Site) -> Seen:
     """One site of a trace, or a refusal of what no model of independent rows has."""
     from numpyro.distributions import biject_to
 
@@ -242,7 +249,7 @@ def central_values(function: Callable, names: list[str], x, y):
     return find()
 
 
-def middle(distribution: Any):
+def middle(distribution: "Distribution"):
     """The median of a distribution, or its mean if the median has no formula."""
     from numpyro import distributions as dist
 
@@ -259,7 +266,7 @@ def middle(distribution: Any):
         return distribution.mean
 
 
-def run_user_code(thunk: Callable[[], Any]) -> Any:
+def run_user_code(thunk: Callable[[], Result]) -> Result:
     """What `thunk` returns; an error inside it is the model's, and reported in one line."""
     try:
         return thunk()

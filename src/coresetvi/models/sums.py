@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..data.dataset import Dataset, unchecked
 from .base import Model, soft_log_likelihood
@@ -123,7 +123,7 @@ def numbers_per_row(model: Model, data: Dataset) -> int:
     return numbers_made(partial(soft_log_likelihood, model), model, data.x, data.y)
 
 
-def numbers_made(function: Callable[..., Any], model: Model, x: Array, *others: Array | None) -> int:
+def numbers_made(function: Callable[..., PyTree], model: Model, x: Array, *others: Array | None) -> int:
     """How many numbers `function(theta, x, ...)` makes on its way for one more row of x, at least 1."""
     theta = jax.ShapeDtypeStruct((model.dim,), x.dtype)
 
@@ -148,7 +148,7 @@ def jaxpr_size(jaxpr: Any) -> int:
     return total
 
 
-def is_traced_part(part: Any) -> bool:
+def is_traced_part(part: object) -> bool:
     """Whether a parameter of an operation is itself a traced function."""
     return hasattr(part, "eqns") or hasattr(getattr(part, "jaxpr", None), "eqns")
 
@@ -159,8 +159,8 @@ def is_heavy(model: Model, data: Dataset) -> bool:
 
 
 def over_draws(
-    model: Model, data: Dataset, function: Callable[[Float[Array, " d"]], Any], thetas: Float[Array, "s d"]
-) -> Any:
+    model: Model, data: Dataset, function: Callable[[Float[Array, " d"]], PyTree], thetas: Float[Array, "s d"]
+) -> PyTree:
     """`function`, which runs `model` on these rows, of every draw.
 
     All draws at once; or, for a heavy model, one by one and without keeping what each held for a backward

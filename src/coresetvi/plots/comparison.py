@@ -3,16 +3,21 @@
 Lines differ in marker, dashes and colour: they can be told apart in grey and by colour-blind readers.
 """
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..workflows.records import Record
 from . import figures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Style = dict[str, Any]  # keywords of matplotlib's lines
+Handle = Any  # what a legend takes: an artist, or a container of several
 
 LABELS = {"nll": "held-out NLL (nats a row)", "kl": "KL to the posterior of all rows (nats)"}
 # Safe for colour-blind eyes, neighbours of different lightness, none too pale for a white page.
@@ -23,7 +28,7 @@ DASHES = ("-", "--", "-.", ":")
 LEVEL_DASHES = ((0, (9, 3)), (0, (9, 3, 1, 3)), (0, (9, 3, 1, 3, 1, 3)), (0, (3, 6)), (0, (1, 5)))
 
 
-def comparison_figure(rows: Sequence[dict[str, Any]]) -> "Figure":
+def comparison_figure(rows: Sequence[Record]) -> "Figure":
     """Held-out NLL and, where known, KL against size, from the rows of `workflows.comparison.summarise`.
 
     Error bars and bands are one standard error. Methods without a size are horizontal lines.
@@ -33,7 +38,7 @@ def comparison_figure(rows: Sequence[dict[str, Any]]) -> "Figure":
     panels = ["nll", *(["kl"] if drawn["kl"] else [])]
     # High enough for the legend beside it.
     figure = figures.new_figure(4.4 * len(panels) + 2.2, max(3.8, 0.22 * len(styles) + 0.8))
-    lines: dict[str, Any] = {}
+    lines: dict[str, Handle] = {}
     for axes, name in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         axes.set_xscale("log")
         if name == "kl":
@@ -58,19 +63,19 @@ def check_matplotlib() -> None:
     figures.new_figure(1.0, 1.0)
 
 
-def is_drawable(name: str, row: dict[str, Any]) -> bool:
+def is_drawable(name: str, row: Record) -> bool:
     """Whether a row has a finite number of that name, and a positive one for a logarithmic axis."""
     mean = row[name]["mean"]
     return mean is not None and bool(np.isfinite(mean)) and (name != "kl" or mean > 0)
 
 
-def line_styles(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def line_styles(rows: Sequence[Record]) -> dict[str, Style]:
     """How to draw each method; dashes are counted among lines of the same kind, with or without a size."""
     levels = {row["method"]: row["size"] is None for row in rows}
-    styles: dict[str, dict[str, Any]] = {}
+    styles: dict[str, Style] = {}
     for number, (method, level) in enumerate(levels.items()):
         before = sum(other == level for other in list(levels.values())[:number])
-        style: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.6}
+        style: Style = {"color": COLOURS[number % len(COLOURS)], "linewidth": 1.6}
         if level:
             style["linestyle"] = LEVEL_DASHES[before % len(LEVEL_DASHES)]
         else:
@@ -79,7 +84,7 @@ def line_styles(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def _draw(axes: "Axes", points: list[dict[str, Any]], name: str, style: dict[str, Any]) -> Any:
+def _draw(axes: "Axes", points: list[Record], name: str, style: Style) -> Handle:
     """One method's line, for the legend."""
     means = [row[name]["mean"] for row in points]
     errors = np.nan_to_num([row[name]["standard_error"] or 0.0 for row in points])
@@ -92,6 +97,6 @@ def _draw(axes: "Axes", points: list[dict[str, Any]], name: str, style: dict[str
     return axes.axhline(means[0], **style)
 
 
-def write_figure(file: Any, rows: Sequence[dict[str, Any]]) -> None:
+def write_figure(file: str | os.PathLike[str], rows: Sequence[Record]) -> None:
     """Draw the comparison into a PNG file, whole or not at all."""
     figures.save_figure(comparison_figure(rows), file)

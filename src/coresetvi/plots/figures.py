@@ -1,7 +1,8 @@
 """Figures that no window has to show, and files written whole or not at all."""
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..storage import whole_file
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 MOST_PIXELS = 2.0e6  # many panels are looked at one by one, or from afar
 
 
-def save_figure(figure: "Figure", file: Any) -> None:
+def save_figure(figure: "Figure", file: str | os.PathLike[str]) -> None:
     """Write a picture in the format that the name of `file` ends in, whole or not at all.
 
     >>> save_figure(new_figure(2.0, 1.0), "empty.png")

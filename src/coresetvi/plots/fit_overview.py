@@ -1,6 +1,6 @@
 """One picture of a whole fit: how it went, what weighs how much, and the posterior it leaves."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .fits import draw_history, draw_weights
 from .maps import around, entropy_map, grid, predictive_entropy
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure, FigureBase
 
 # Parameters in a pair plot: more make panels that nobody can read.
 MOST_PAIRS = 5
@@ -57,7 +57,7 @@ def trusted_draws(fit: Fit) -> Draws:
     return sample(fit, method=method, num_samples=500, progress=False)
 
 
-def draw_map(figure: Any, fit: Fit, data: Dataset | None, draws: Draws) -> None:
+def draw_map(figure: "FigureBase", fit: Fit, data: Dataset | None, draws: Draws) -> None:
     """Predictive entropy of the draws in the plane of the inputs."""
     axes = figure.subplots()
     bounds = around(data or fit.coreset)
@@ -70,7 +70,7 @@ def draw_map(figure: Any, fit: Fit, data: Dataset | None, draws: Draws) -> None:
     figure.colorbar(image, ax=axes, label="predictive entropy (nats)", shrink=0.8)
 
 
-def draw_pairs(figure: Any, draws: Draws) -> None:
+def draw_pairs(figure: "FigureBase", draws: Draws) -> None:
     """Histograms of parameters, and scatters of each pair of them."""
     plain = draws.resample()
     columns = [

@@ -13,6 +13,7 @@ from .figures import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
     from matplotlib.figure import Figure
 
 Bounds = tuple[float, float, float, float]  # left, right, bottom, top
@@ -77,7 +78,7 @@ def entropy_map(
     entropy: np.ndarray | None = None,
     points: bool = True,
     title: str = "",
-) -> Any:
+) -> "QuadMesh":
     """Draw the predictive entropy of a classifier in the plane: dark where it is sure, bright where not.
 
     `data` are drawn faintly, the points of the coreset as marks with an area in proportion to their weight
@@ -117,7 +118,7 @@ def draw_plane(
     data: Dataset | None = None,
     points: Dataset | None = None,
     title: str = "",
-) -> Any:
+) -> "QuadMesh":
     """The picture of `entropy_map` from what is drawn: entropies in a square, data and weighted points."""
     left, right, bottom, top = bounds
     image = axes.pcolormesh(
@@ -158,19 +159,21 @@ def entropy_figure(
     width = 4.5
     figure = new_figure(width * len(panels) + 1.0, width * (top - bottom) / (right - left) + 1.25)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    image: Any = None
-    for place, panel in zip(axes, panels, strict=True):
-        image = entropy_map(place, data=data, bounds=bounds, resolution=resolution, **panel)
+    images = [
+        entropy_map(place, data=data, bounds=bounds, resolution=resolution, **panel)
+        for place, panel in zip(axes, panels, strict=True)
+    ]
+    for place in axes:
         place.set_xlabel("first input", fontsize=11)
     axes[0].set_ylabel("second input", fontsize=11)
     # Inside the last map's own frame, so that it is as high as the maps are.
-    bar = figure.colorbar(image, cax=axes[-1].inset_axes((1.03, 0.0, 0.04, 1.0)))
+    bar = figure.colorbar(images[-1], cax=axes[-1].inset_axes((1.03, 0.0, 0.04, 1.0)))
     bar.set_label("predictive entropy (nats)", fontsize=11)
     figure.supxlabel(MARKS, fontsize=11)
     return figure
 
 
-def _scatter(axes: "Axes", points: Dataset, sizes: Any, **style: Any) -> None:
+def _scatter(axes: "Axes", points: Dataset, sizes: float | np.ndarray, **style: Any) -> None:
     x, y, _ = points.to_numpy()
     labels = np.zeros(len(x), int) if y is None else (y.argmax(axis=1) if y.ndim == 2 else y.astype(int))
     sizes = np.broadcast_to(sizes, len(x))

@@ -86,7 +86,7 @@ class Certificate:
     __repr__ = __str__
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A number as text, rounded to a few digits."""
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) >= 1000 else f"{value:.4g}"

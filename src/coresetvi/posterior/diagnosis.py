@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from .._checks import instance, whole_number
 from .._keys import one_key
@@ -182,7 +182,7 @@ def likelihood_gains(draws: Draws, coreset: Dataset, data: Dataset, rise: np.nda
 _sums = eqx.filter_jit(log_likelihood_sums)
 
 
-def resampled(fit: Fit, thetas: Any, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
+def resampled(fit: Fit, thetas: Array, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
     """Draws of r, drawn anew by their weights, as one chain."""
     picked = resample(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
     kept = thetas[picked]

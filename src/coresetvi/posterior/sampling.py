@@ -51,7 +51,7 @@ class Request(NamedTuple):
     def log_joint(self) -> LogJoint:
         return LogJoint(self.model, self.data, self.psi["mean"])
 
-    def shaped(self, values: Any) -> np.ndarray:
+    def shaped(self, values: Array | np.ndarray) -> np.ndarray:
         """Draws in a row as (chains, draws, ...)."""
         return np.asarray(values).reshape(self.num_chains, self.num_samples, *np.shape(values)[1:])
 

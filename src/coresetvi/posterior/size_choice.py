@@ -203,5 +203,5 @@ def size_row(size: int, certificate: Certificate, seconds: float) -> dict[str, A
     }
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)

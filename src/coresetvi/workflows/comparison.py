@@ -17,7 +17,7 @@ from ..fitting.loop import fit as fit_coreset
 from ..models.base import Model
 from ..models.prediction import CLASS_SCORES
 from ..posterior.distances import Moments, gaussian_kl, laplace_moments
-from .records import digest
+from .records import Record, digest
 
 NUM_DRAWS = 1000  # for effective sample size and k-hat
 # Beyond so many parameters a Laplace approximation, which needs the whole Hessian, is not worth its time.
@@ -59,7 +59,7 @@ class Comparison:
         options = {name: value for name, value in self.options.items() if takes(cell.method, name)}
         return build_construction(cell.method, cell.size, **options)
 
-    def fingerprint(self, cell: Cell) -> dict[str, Any]:
+    def fingerprint(self, cell: Cell) -> Record:
         """All that the record of a cell depends on besides its key, which is in its name."""
         return {
             "data": self.digest,
@@ -127,11 +127,11 @@ def check_sizes(sizes: Sequence[int], train: Dataset) -> None:
         )
 
 
-def run_cell(comparison: Comparison, cell: Cell) -> dict[str, Any]:
+def run_cell(comparison: Comparison, cell: Cell) -> Record:
     """Fit one cell and score it. What goes wrong in a way meant for people is a record too."""
     model = comparison.model
     metrics = ("rmse",) if model.num_classes is None else CLASS_SCORES
-    record: dict[str, Any] = {**dataclasses.asdict(cell), **dict.fromkeys((*metrics, *NUMBERS))}
+    record: Record = {**dataclasses.asdict(cell), **dict.fromkeys((*metrics, *NUMBERS))}
     try:
         fit = fit_coreset(
             comparison.construction(cell),
@@ -180,14 +180,14 @@ def posterior_kl(model: Model, coreset: Dataset, full: Moments) -> float:
     return gaussian_kl(*laplace_moments(model, coreset), *full)
 
 
-def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def summarise(records: Sequence[Record]) -> list[Record]:
     """One row per method and size: mean and standard error over keys of every number, None where unknown."""
-    groups: dict[tuple[str, int | None], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, int | None], list[Record]] = {}
     for record in records:
         groups.setdefault((record["method"], record["size"]), []).append(record)
     rows = []
     for (method, size), group in groups.items():
-        row: dict[str, Any] = {"method": method, "size": size}
+        row: Record = {"method": method, "size": size}
         row["fits"] = sum(record["result"] != "failed" for record in group)
         for name in (*CLASS_SCORES, "rmse", *NUMBERS):
             if name in group[0]:
@@ -196,7 +196,7 @@ def summarise(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return rows
 
 
-def mean_and_error(values: Sequence[Any]) -> dict[str, float | None]:
+def mean_and_error(values: Sequence[int | float | None]) -> dict[str, float | None]:
     """Mean and its standard error of the values that there are; one value has no error.
 
     >>> mean_and_error([1.0, None, 3.0])

@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -29,7 +28,7 @@ def prune(
     key: int | PRNGKeyArray,
     num_steps: int | None = None,
     progress: bool | None = None,
-    watch: Callable[[int, Callable[[], Any]], None] | None = None,
+    watch: Callable[[int, Callable[[], Fit]], None] | None = None,
 ) -> Fit:
     """Fit a large coreset, keep points drawn by their weights, fit those anew, and so on (Alg. 5).
 
@@ -89,7 +88,7 @@ def after(steps_before: int, watch: Callable[..., None]) -> Callable[..., None]:
     return lambda steps, look: watch(steps_before + steps, look)
 
 
-def decreasing(sizes: Any) -> list[int]:
+def decreasing(sizes: object) -> list[int]:
     """`sizes` as whole numbers, each smaller than the one before."""
     if isinstance(sizes, str) or not isinstance(sizes, Iterable):
         raise InputError(f"sizes must be a list of whole numbers such as (250, 100, 20), not {short(sizes)}.")

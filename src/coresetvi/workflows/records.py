@@ -31,7 +31,7 @@ PARTS = COMMON | {"construction": "other settings of the method", "steps": "anot
 
 
 def open_records(
-    folder: Any, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False
+    folder: str | Path, wanted: Mapping[str, Fingerprint], *, overwrite: bool = False
 ) -> dict[str, Record]:
     """What the folder knows already of the `wanted` records, by name; with `overwrite` it forgets all.
 
@@ -60,12 +60,12 @@ def open_records(
     return {name: kept[name] for name in wanted if name in kept}
 
 
-def record_file(folder: Any, name: str) -> Path:
+def record_file(folder: str | Path, name: str) -> Path:
     """Where the record of that name is, or would be."""
     return Path(folder) / FOLDER / f"{name}.json"
 
 
-def record_files(folder: Any) -> list[Path]:
+def record_files(folder: str | Path) -> list[Path]:
     """The files of the folder that hold records, by name."""
     place = Path(folder) / FOLDER
     return sorted(file for file in place.glob("*.json") if FILE_NAME.fullmatch(file.name))
