@@ -66,6 +66,9 @@ SMALLER = {
         "pymc.sample(500, tune=200": "pymc.sample(50, tune=50",
     },
     "docs/sklearn.md": {"[10, 20]": "[10]"},
+    "docs/compare.md": {"sizes=[10, 40], keys=2": "sizes=[10], keys=1"},
+    "docs/constructions.md": {"GreedyBBSparseVI(10)": "GreedyBBSparseVI(4)", "(0, 200, 400)": "(0, 200)"},
+    "docs/models.md": {"num_steps=20": "num_steps=2"},
 }
 
 
@@ -193,7 +196,7 @@ def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     (tmp_path / "new.csv").write_text("age,hours\n0.5,1.0\n-1.0,0.2\n")
     quick = {
         "fit": ["--steps", "5"],
-        "compare": ["--steps", "3", "--keys", "1", "--methods", "random-subset"],
+        "compare": ["--steps", "3", "--keys", "1", "--methods", "random-subset", "--sizes", "10"],
         "sample": ["--samples", "50", "--warmup", "50"],
     }
     run = [words for words in commands_of(ROOT / "README.md") if len(words) > 1 and words[0] not in ADDED]
