@@ -36,6 +36,12 @@ class Fit:
     name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged
     (or running, while one is watched), `seconds` the time to compile and to run, `about` provenance, `extra`
     what `save` was told to remember.
+
+    >>> import coresetvi as cvi
+    >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
+    >>> fitted = cvi.fit(cvi.SubsetLaplace(50), cvi.models.LogisticRegression(2), train, key=0)
+    >>> fitted.predict(test.x[:3]).shape, sorted(fitted.evaluate(test))
+    ((3,), ['accuracy', 'brier', 'ece', 'nll'])
     """
 
     coreset: Coreset
@@ -196,7 +202,17 @@ def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dic
 
 
 def load(path: Any, *, model: Model | None = None) -> Fit:
-    """Read a fit that `Fit.save` wrote. Models made of user functions must be passed again as `model`."""
+    """Read a fit that `Fit.save` wrote. Models made of user functions must be passed again as `model`.
+
+    >>> import tempfile
+    >>> import coresetvi as cvi
+    >>> train, _ = cvi.datasets.synthetic_lr(n=200, dim=2)
+    >>> fitted = cvi.fit(cvi.SubsetLaplace(50), cvi.models.LogisticRegression(2), train, key=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     fitted.save(f"{folder}/fitted")
+    ...     len(load(f"{folder}/fitted").coreset)
+    50
+    """
     arrays, document = artefact.read(path, kind="fit")
     if model is None:
         if not is_decodable(document["model"]):

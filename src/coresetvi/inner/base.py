@@ -22,7 +22,13 @@ Leaves = dict[str, Array]
 
 
 class InnerProblem(NamedTuple):
-    """`loss(psi, learned, noise)`: the negative ELBO of r on the coreset, in nats."""
+    """`loss(psi, learned, noise)`: the negative ELBO of r on the coreset, in nats.
+
+    >>> from coresetvi.families import MeanField
+    >>> problem = InnerProblem(lambda psi, learned, noise: psi["mean"] @ psi["mean"], MeanField(), dim=2)
+    >>> problem.noise(jax.random.key(0), num_samples=8).shape
+    (8, 2)
+    """
 
     loss: Callable[[Psi, Leaves, Float[Array, "s k"]], Float[Array, ""]]
     family: Family
@@ -33,7 +39,11 @@ class InnerProblem(NamedTuple):
 
 
 class InnerInfo(NamedTuple):
-    """What a solve has to say: `accepted` is False when its hypergradient must not be used."""
+    """What a solve has to say: `accepted` is False when its hypergradient must not be used.
+
+    >>> InnerInfo._fields
+    ('gradient_norm', 'steps', 'accepted')
+    """
 
     gradient_norm: Float[Array, ""]
     steps: Array
@@ -41,7 +51,12 @@ class InnerInfo(NamedTuple):
 
 
 class Inner(eqx.Module):
-    """A way to solve the inner problem and to differentiate the solution."""
+    """A way to solve the inner problem and to differentiate the solution.
+
+    >>> import coresetvi as cvi
+    >>> all(issubclass(part, Inner) for part in (cvi.inner.Unrolled, cvi.inner.Implicit, cvi.inner.Laplace))
+    True
+    """
 
     passes_gradient: eqx.AbstractClassVar[bool]
     # Whether `draws` stand for draws of the coreset posterior itself, which need no importance weights.

@@ -21,6 +21,9 @@ class Implicit(Inner):
     G(t, phi) the tangent gradient at psi*, dt/dphi = -H^-1 dG/dphi, and the linear system is solved by
     conjugate gradients with Hessian-vector products. When the inner gradient norm is above `tolerance` the
     result is marked as not accepted, and the outer step does not use its hypergradient.
+
+    >>> Implicit(tolerance=1e-3).passes_gradient
+    True
     """
 
     tolerance: float = 1e-2
@@ -84,6 +87,9 @@ class Alternating(Inner):
     For the importance-weighted bound this loses nothing as S grows: its first term does not depend on the
     proposal and its second is stationary at psi* (the envelope theorem). For uniform weights it loses
     everything, and fits refuse that combination.
+
+    >>> Alternating(Implicit()).passes_gradient
+    False
     """
 
     solver: Inner = Implicit()
@@ -101,6 +107,10 @@ class Joint(Inner):
     """No inner problem: psi moves with the outer gradient, as one more learned quantity (Supp. F).
 
     The ablation that shows why the nested problem is needed: r may then explain the data without the coreset.
+
+    >>> import coresetvi as cvi
+    >>> cvi.BBPSVI(20, inner=Joint(), optimizer=cvi.outer.Adam()).inner
+    Joint()
     """
 
     passes_gradient: ClassVar[bool] = True

@@ -38,6 +38,9 @@ class Laplace(Inner):
 
     A diagonal family takes the diagonal of the precision. No gradient passes, and draws of r are taken for
     draws of the coreset posterior, as the published constructions do.
+
+    >>> Laplace().exact_draws, Laplace().passes_gradient
+    (True, False)
     """
 
     tolerance: float = 1e-2
@@ -75,6 +78,10 @@ class Mcmc(Inner):
     Chains start at draws of r as `solver` finds it. In the noise eta that makes theta = psi(eta), the coreset
     posterior is N(eta; 0, I) times the importance weight, which is the form that elliptical slices need:
     there is no step size, and the better r is, the less is left to do.
+
+    >>> import coresetvi as cvi
+    >>> cvi.PSVI(20, inner=Mcmc(num_steps=10)).inner.num_steps
+    10
     """
 
     solver: Inner = Laplace()

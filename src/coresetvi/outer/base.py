@@ -99,7 +99,12 @@ class Moved(NamedTuple):
 
 
 class Optimizer(eqx.Module):
-    """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1."""
+    """Moves learned leaves (and psi) by one outer step; `scale` is the schedule's factor in 0 … 1.
+
+    >>> import coresetvi as cvi
+    >>> cvi.outer.NaturalGradient().needs_exact_data, cvi.outer.Adam().needs_slopes
+    (True, True)
+    """
 
     uses_inner_gradient: eqx.AbstractClassVar[bool]
     # Whether steps regress on the draws' residuals, so that noise in the data's answer must be kept out.
