@@ -336,3 +336,12 @@ def test_a_comb_that_starts_at_zero_picks_no_draw_without_weight(monkeypatch):
 
 def test_defensive_weights_are_half_uniform():
     np.testing.assert_allclose(defensive(jnp.asarray([0.7, 0.3, 0.0, 0.0])), [0.475, 0.275, 0.125, 0.125])
+
+
+def test_the_tail_begins_above_the_largest_weight_that_is_not_in_it():
+    """Of 100 weights 20 are the tail, and what they exceed is the 21st."""
+    weights = np.exp(np.random.default_rng(4).standard_normal(100))
+    falling = np.sort(weights)[::-1] / weights.max()
+    excess = falling[:20][::-1] - falling[20]
+    expected = coresetvi.families.importance._fit_generalised_pareto(excess)
+    assert pareto_khat(np.log(weights)) == pytest.approx(expected, rel=1e-9)
