@@ -12,7 +12,7 @@ PYOK   := $(shell $(PYTHON) -c 'import sys; print(sys.version_info >= (3, 11))' 
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-lowest lint bench constraints dist clean python
+.PHONY: help demo test test-slow test-lowest lint bench constraints dist clean python
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -20,14 +20,17 @@ help:  ## list the targets
 demo: $(VENV)/.ready-all  ## run the demonstration; its output goes to out/demo
 	$(VENV)/bin/coresetvi demo --out out/demo $(ARGS)
 
-test: $(VENV)/.ready-test  ## run the tests
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: $(VENV)/.ready-test  ## run the tests, but for the slow ones
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m 'not slow' $(ARGS)
+
+test-slow: $(VENV)/.ready-test  ## run the tests that take minutes: the paper's experiments in miniature, and long fits
+	$(VENV)/bin/python -m pytest -n 2 --dist load -m slow $(ARGS)
 
 test-lowest: python  ## run the tests with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) .ci/lowest.py > .venv-lowest/lowest.txt
-	.venv-lowest/bin/python $(PIP) install -c .venv-lowest/lowest.txt -e '.[test]'
-	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+	.venv-lowest/bin/python $(PIP) install -c .venv-lowest/lowest.txt -e '.[test]' -e paper
+	.venv-lowest/bin/python -m pytest -n 2 --dist loadfile -m 'not slow' $(ARGS)
 
 lint: $(VENV)/.ready-dev  ## check style, formatting, layers and types
 	$(VENV)/bin/ruff check .

@@ -13,7 +13,10 @@ from coresetvi_paper.grid import Grid
 from coresetvi_paper.runner import run_cells
 
 IMAGES = Path(os.environ.get("CORESETVI_DATA", ".")) / "train-images-idx3-ubyte.gz"
-pytestmark = pytest.mark.skipif(not IMAGES.exists(), reason="MNIST is not in $CORESETVI_DATA")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not IMAGES.exists(), reason="MNIST is not in $CORESETVI_DATA"),
+]
 STEPS, TRAINING_STEPS = 800, 400
 # Fewer steps than the table has, so larger ones.
 SETTINGS = {"learning_rate": 0.02, "training": {"type": "NetworkTraining", "num_steps": TRAINING_STEPS}}

@@ -15,7 +15,7 @@ DATA = Path(os.environ.get("CORESETVI_DATA", "."))
 ALONE = ("table3",)
 BASES = [name for name in experiment_names() if read_experiment(name).like is None and name not in ALONE]
 FILES = {"phishing": "phishing_large.npz"}
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
 
 
 def reproduce(name, out):

@@ -17,7 +17,7 @@ from coresetvi_paper.grid import Grid
 from coresetvi_paper.measures import regression
 from coresetvi_paper.toml_objects import build
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_compilation")]
 
 
 @pytest.fixture
