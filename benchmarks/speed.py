@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
-from coresetvi.fitting.loop import CHUNK
-from coresetvi.fitting.steps import run_chunk
+from coresetvi.fitting.steps import CHUNK, run_chunk
 
 
 def problem(dim: int, inner_steps: int):

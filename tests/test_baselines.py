@@ -67,7 +67,7 @@ def test_a_step_goes_down_the_distance_of_the_formula_at_a_network_just_drawn():
         np.flatnonzero(np.asarray(data.y) == label)[count] for count, label in enumerate([2, 0, 2, 0, 2])
     ]
     state = plan.start(jax.random.key(1), data.take(np.array(chosen)))
-    step = jax.jit(plan.step)
+    step = eqx.filter_jit(plan.step)
     key = jax.random.key(7)
     after, info = step(state, jnp.asarray(0), jnp.asarray(0.5), key)
     start = plan.parametrisation.build({**state.frozen, **state.learned})

@@ -16,7 +16,7 @@ from coresetvi.constructions import by_name
 from coresetvi.data import files, tables
 from coresetvi.data import split as held_out
 from coresetvi.errors import InputError
-from coresetvi.plots import comparison as comparison_plot
+from coresetvi.plots import comparison_figure
 from coresetvi.posterior import distances as laplace
 from coresetvi.posterior.distances import gaussian_kl
 from coresetvi.workflows import comparison as compare
@@ -325,7 +325,7 @@ def test_numbers_that_json_does_not_know(folder, tmp_path, canned, monkeypatch):
 
 
 def test_figure(answer):
-    figure = comparison_plot.comparison_figure(answer["summary"])
+    figure = comparison_figure.comparison_figure(answer["summary"])
     assert isinstance(figure, Figure)
     nll, kl = figure.axes
     assert nll.get_xscale() == kl.get_xscale() == kl.get_yscale() == "log" and nll.get_yscale() == "linear"
@@ -347,15 +347,15 @@ def test_figure_without_kl_and_with_many_methods():
         return {"mean": mean, "standard_error": None}
 
     rows = [{"method": "a", "size": 5, "nll": number(1.0), "kl": number(None)}]
-    assert len(comparison_plot.comparison_figure(rows).axes) == 1
+    assert len(comparison_figure.comparison_figure(rows).axes) == 1
     rows[0]["kl"] = number(0.0)  # not on a logarithmic axis
-    assert len(comparison_plot.comparison_figure(rows).axes) == 1
-    assert len(comparison_plot.comparison_figure([]).axes) == 1
+    assert len(comparison_figure.comparison_figure(rows).axes) == 1
+    assert len(comparison_figure.comparison_figure([]).axes) == 1
     rows = [
         {"method": str(n), "size": None if n > 8 else 5, "nll": number(1.0), "kl": number(1.0)}
         for n in range(12)
     ]
-    styles = comparison_plot.line_styles(rows)
+    styles = comparison_figure.line_styles(rows)
     looks = {(style.get("marker"), style["linestyle"]) for style in styles.values()}
     assert len(looks) == 12
     markers = [style["marker"] for style in styles.values() if "marker" in style]

@@ -10,13 +10,8 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from coresetvi.constructions.sparse_approximation import (
-    frank_wolfe,
-    giga,
-    hard_thresholding,
-    importance_sampling,
-    refine,
-)
+from coresetvi.constructions.hard_thresholding import hard_thresholding, refine
+from coresetvi.constructions.sparse_approximation import frank_wolfe, giga, importance_sampling
 from coresetvi.errors import InputError
 
 float64 = exact.float64

@@ -342,6 +342,5 @@ def test_the_tail_begins_above_the_largest_weight_that_is_not_in_it():
     """Of 100 weights 20 are the tail, and what they exceed is the 21st."""
     weights = np.exp(np.random.default_rng(4).standard_normal(100))
     falling = np.sort(weights)[::-1] / weights.max()
-    excess = falling[:20][::-1] - falling[20]
-    expected = coresetvi.families.importance._fit_generalised_pareto(excess)
-    assert pareto_khat(np.log(weights)) == pytest.approx(expected, rel=1e-9)
+    tail = fit_tail(np.log(weights))
+    assert tail.size == 20 and tail.threshold == pytest.approx(falling[20], rel=1e-12)

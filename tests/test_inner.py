@@ -4,6 +4,7 @@ import functools
 import itertools
 import math
 
+import equinox as eqx
 import exact
 import jax
 import jax.numpy as jnp
@@ -353,7 +354,7 @@ def test_a_fit_restarts_where_start_family_says_and_each_time_elsewhere():
     construction = BBPSVI(4, family=MeanField(), objective=ImportanceElbo(2), inner=inner, optimizer=Adam())
     plan, state = exact.set_up(construction, model, data)
     coreset, _ = plan.extract(state)
-    step = jax.jit(plan.step)
+    step = eqx.filter_jit(plan.step)
     ends = [state.psi]
     for index in range(5):
         key = jax.random.fold_in(KEY, index)
@@ -409,7 +410,7 @@ def test_leaves_stay_where_they_are_when_the_inner_solve_is_not_accepted(optimiz
     inner = implicit if optimizer.uses_inner_gradient else Alternating(implicit)
     construction = BBPSVI(5, family=MeanField(), inner=inner, optimizer=optimizer)
     plan, before = exact.set_up(construction, *exact.rows("linear", num_rows=200))
-    step = jax.jit(plan.step)
+    step = eqx.filter_jit(plan.step)
     after, info = step(before, jnp.asarray(0), jnp.asarray(1.0), jax.random.key(2))
     assert not bool(info.accepted)
     assert float(info.inner_gradient_norm) > implicit.tolerance
@@ -629,9 +630,9 @@ def first_step(optimizer, outer, learned, psi, scale=1.0):
 def test_natural_gradient_is_the_dense_solution(optimizer, scale):
     case, psi, noise, point, unravel, loss, gradient, fisher = dense_parts()
     outer = case.target(ImportanceElbo(), noise)
-    learned, same_psi, _, _, info = jax.jit(
-        lambda learned: first_step(optimizer, outer, learned, psi, scale)
-    )(case.learned)
+    learned, same_psi, _, info = jax.jit(lambda learned: first_step(optimizer, outer, learned, psi, scale))(
+        case.learned
+    )
     # The damping is relative: in units of the Fisher matrix's trace over the number of draws.
     damped = fisher + optimizer.damping * np.trace(fisher) / len(noise) * np.eye(len(fisher))
     step = -np.linalg.solve(damped, np.asarray(gradient))

@@ -7,7 +7,7 @@ import numpy as np
 
 from coresetvi.errors import InputError
 from coresetvi.plots import figures
-from coresetvi.plots.comparison import line_styles
+from coresetvi.plots.comparison_figure import line_styles
 
 from .entropy_map_plots import wrapped
 from .experiment import Experiment

@@ -6,8 +6,7 @@ from typing import Any
 
 import coresetvi as cvi
 from coresetvi.errors import InputError
-from coresetvi.plots import figures
-from coresetvi.plots import images as image_plots
+from coresetvi.plots import figures, image_grid
 
 from . import entropy_map_plots, line_plots
 from .cell_fits import FITS
@@ -88,7 +87,7 @@ def images(experiment: Experiment, rows: Rows, found: Rows, out: Path) -> dict[s
         if not place.is_dir():  # a record whose fit was deleted is a record all the same
             continue
         if not file.exists() or file.stat().st_mtime < place.stat().st_mtime:
-            figures.save_figure(image_plots.draw_images(cvi.load(place), title=str(cell)), file)
+            figures.save_figure(image_grid.draw_images(cvi.load(place), title=str(cell)), file)
         drawn = True
     return {"images": out / IMAGES} if drawn else {}
 

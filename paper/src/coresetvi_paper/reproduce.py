@@ -23,7 +23,7 @@ from coresetvi.cli.options import Json
 from coresetvi.errors import InputError
 from coresetvi.fitting.compilation import enable_compilation_cache
 from coresetvi.fitting.progress import Progress
-from coresetvi.plots import comparison as comparison_plot
+from coresetvi.plots import comparison_figure
 
 from .cells import PaperCell
 from .experiment import OURS, PAPER, Experiment
@@ -75,7 +75,7 @@ def reproduce(
             if not everything or settings == OURS or whole.has_paper_settings:
                 whole = whole.with_settings(settings)
                 chosen.append(whole.miniature() if quick else whole)
-        comparison_plot.check_matplotlib()
+        comparison_figure.check_matplotlib()
         enable_compilation_cache()
         done: set[Path] = set()
         answers = []

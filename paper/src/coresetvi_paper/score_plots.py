@@ -7,7 +7,7 @@ import numpy as np
 
 from coresetvi.errors import InputError
 from coresetvi.plots import figures
-from coresetvi.plots.comparison import Handle, Style, line_styles
+from coresetvi.plots.comparison_figure import Handle, Style, line_styles
 from coresetvi.workflows.records import Record
 
 if TYPE_CHECKING:

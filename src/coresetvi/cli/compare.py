@@ -17,7 +17,7 @@ from ..data.tables import read_new_rows
 from ..errors import InputError
 from ..fitting.compilation import enable_compilation_cache
 from ..fitting.progress import Progress
-from ..plots import comparison as comparison_plot
+from ..plots import comparison_figure
 from ..workflows import comparison as grid
 from ..workflows import records
 from .choices import name_of, size_list, split_list
@@ -99,7 +99,7 @@ def compare(
         cells = grid.list_cells(names, counts, keys, task.seed)
         if test is not None and test_share is not None:
             raise InputError("--test and --test-share exclude each other; leave one of them out")
-        comparison_plot.check_matplotlib()
+        comparison_figure.check_matplotlib()
         out = Path(f"{name_of(task.data)}-comparison") if out is None else out
         dataset, labels, name, model = task.read()
         if test is None:
@@ -165,7 +165,7 @@ def write_results(out: Path, found: list[dict[str, Any]], rows: list[dict[str, A
     if found:
         columns = {name: [record[name] for record in found] for name in found[0]}
         write_table(places["table"], columns, overwrite=True)
-        comparison_plot.write_figure(places["picture"], rows)
+        comparison_figure.write_figure(places["picture"], rows)
     else:
         places = {}
     return {name: str(place) for name, place in (places | {"records": out / records.FOLDER}).items()}

@@ -46,7 +46,7 @@ def demo(
         enable_compilation_cache()
         result = demonstration.run(seed, num_steps=steps)
         files = demonstration.write(result, out)
-    methods = demonstration.scores(result)
+    methods = demonstration.score_rows(result)
     if as_json:
         print_json({"methods": methods, "files": [str(file) for file in files]})
         return

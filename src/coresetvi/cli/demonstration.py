@@ -28,7 +28,7 @@ VI_STEPS = 2000
 SUBSETS = 5
 
 
-class Method(NamedTuple):
+class Contender(NamedTuple):
     """One way to a posterior, and how it did."""
 
     name: str
@@ -42,7 +42,7 @@ class Demonstration(NamedTuple):
     """Data, the methods (full-data inference first) and the bounds of the picture."""
 
     train: Dataset
-    methods: list[Method]
+    methods: list[Contender]
     bounds: maps.Bounds
 
 
@@ -57,7 +57,7 @@ def run(
     family = MeanField()
     vi_steps = num_steps or VI_STEPS
 
-    def measure(name: str, construction: Any, steps: int | None, num_trials: int = 1) -> Method:
+    def measure(name: str, construction: Any, steps: int | None, num_trials: int = 1) -> Contender:
         began = time.perf_counter()
         fits = fit_coreset(construction, model, train, key=seed, num_steps=steps, num_trials=num_trials)
         seconds = time.perf_counter() - began
@@ -66,7 +66,7 @@ def run(
         ranked = [(fit.evaluate(test, correct=False), fit) for fit in fits]
         ranked.sort(key=lambda pair: pair[0]["nll"])
         test_scores, fit = ranked[len(ranked) // 2]
-        return Method(name, fit, test_scores, maps.predictive_entropy(fit, rows, correct=False), seconds)
+        return Contender(name, fit, test_scores, maps.predictive_entropy(fit, rows, correct=False), seconds)
 
     methods = [
         measure("full-data VI", FullVI(family=family), vi_steps),
@@ -77,7 +77,7 @@ def run(
     return Demonstration(train, methods, bounds)
 
 
-def scores(result: Demonstration) -> list[dict[str, Any]]:
+def score_rows(result: Demonstration) -> list[dict[str, Any]]:
     """One row per method; `entropy_difference` is the mean distance to full-data inference on the grid."""
     reference = result.methods[0].entropy
     return [

@@ -20,7 +20,7 @@ from .console import (
     reporting,
     say,
 )
-from .summary import class_names, prediction_columns, rows_for_fit
+from .summary import class_labels, prediction_columns, rows_for_fit
 
 with contextlib.suppress(ImportError):
     import typer
@@ -64,7 +64,7 @@ def predict(
         scores, notes = None, []
         if rows.target is not None:
             try:
-                scores = fit.evaluate(rows.dataset(class_names(fit)))
+                scores = fit.evaluate(rows.dataset(class_labels(fit)))
             except InputError as error:
                 # Labels that nobody asked about must not cost anyone their predictions.
                 if target is not None:

@@ -31,7 +31,7 @@ def fit_summary(fit: Fit) -> dict[str, Any]:
         "family": type(fit.family).__name__,
         "construction": type(fit.construction).__name__ if fit.construction is not None else None,
         "target": fit.coreset.target,
-        "classes": class_names(fit),
+        "classes": class_labels(fit),
         "columns": fit.coreset.columns,
         "rows": fit.about["rows"],
         "data_weight": fit.about["total_weight"],
@@ -73,7 +73,7 @@ def advice(fit: Fit, dataset: Dataset, reliability: dict[str, Any]) -> list[str]
 def heaviest(fit: Fit, count: int) -> list[dict[str, Any]]:
     """The points with the largest weights, by column name, heaviest first."""
     x, y, weights = fit.coreset.to_numpy()
-    x, names = x.reshape(len(x), -1), class_names(fit)
+    x, names = x.reshape(len(x), -1), class_labels(fit)
     columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
     points = []
     for row in np.argsort(-weights, kind="stable")[:count].tolist():
@@ -84,7 +84,7 @@ def heaviest(fit: Fit, count: int) -> list[dict[str, Any]]:
     return points
 
 
-def class_names(fit: Fit) -> list[Any] | None:
+def class_labels(fit: Fit) -> list[Any] | None:
     """What the classes of a fit are called; fits made in Python know only numbers."""
     names = fit.extra.get("classes")
     if names is None and fit.model.num_classes is not None:
@@ -94,7 +94,7 @@ def class_names(fit: Fit) -> list[Any] | None:
 
 def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, Any]:
     """Columns of a prediction file: probabilities and the likeliest class, or mean and variance."""
-    names = class_names(fit)
+    names = class_labels(fit)
     if names is None:
         mean, variance = fit.predict(rows, variance=True)
         return {"mean": mean, "variance": variance}
@@ -158,4 +158,4 @@ def rows_for_fit(
 
 def labelled_rows(fit: Fit, path: Path, weights: str | None = None, drop: list[str] | None = None) -> Dataset:
     """The rows of a table with their labels in the classes of a fit."""
-    return rows_for_fit(fit, path, weights=weights, drop=drop).dataset(class_names(fit))
+    return rows_for_fit(fit, path, weights=weights, drop=drop).dataset(class_labels(fit))

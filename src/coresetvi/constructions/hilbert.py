@@ -19,9 +19,10 @@ from ..families.base import Family
 from ..families.initial import start_family
 from ..inner.mode import fit_laplace
 from ..models.base import Model
-from . import sparse_approximation as hilbert
+from . import sparse_approximation
 from .base import Plan
 from .defaults import laplace_family, projections_for
+from .hard_thresholding import hard_thresholding
 from .likelihood_vectors import likelihood_vectors
 from .plain import PlainVI
 from .starts import check_size
@@ -65,7 +66,7 @@ class GIGA(HilbertCoreset):
     500
     """
 
-    algorithm: ClassVar[Callable] = staticmethod(hilbert.giga)
+    algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.giga)
 
 
 @register
@@ -76,7 +77,7 @@ class FrankWolfe(HilbertCoreset):
     500
     """
 
-    algorithm: ClassVar[Callable] = staticmethod(hilbert.frank_wolfe)
+    algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.frank_wolfe)
 
 
 @register
@@ -87,7 +88,7 @@ class ImportanceSampling(HilbertCoreset):
     500
     """
 
-    algorithm: ClassVar[Callable] = staticmethod(hilbert.importance_sampling)
+    algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.importance_sampling)
 
 
 @register
@@ -98,7 +99,7 @@ class HardThresholding(HilbertCoreset):
     500
     """
 
-    algorithm: ClassVar[Callable] = staticmethod(hilbert.hard_thresholding)
+    algorithm: ClassVar[Callable] = staticmethod(hard_thresholding)
 
 
 def choose_rows(

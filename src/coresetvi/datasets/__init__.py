@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import InputError
 from .classification import adult, nslkdd, phishing, webspam
 from .folder import REGRESSIONS, SOURCES, Pair, Source
-from .images import mnist
+from .image_files import mnist
 from .regressions import uci
 from .synthetic import four_class, halfmoon, synthetic_lr
 

@@ -4,7 +4,7 @@ from .base import Model
 from .callables import FromCallables
 from .equinox import FromEquinox
 from .glm import LinearRegression, LogisticRegression, PoissonRegression, SoftmaxRegression
-from .images import BayesianLeNet
+from .lenet import BayesianLeNet
 from .nets import BayesianMLP
 from .numpyro import FromNumPyro
 

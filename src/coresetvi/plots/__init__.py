@@ -6,7 +6,7 @@ Every function needs matplotlib, which `pip install "coresetvi[cli]"` brings; it
 from .figures import save_figure
 from .fit_overview import overview
 from .fits import history_plot, weights_plot
-from .images import draw_images
+from .image_grid import draw_images
 from .maps import entropy_figure, entropy_map, predictive_entropy
 
 __all__ = [

@@ -5,7 +5,7 @@ import pytest
 
 import coresetvi as cvi
 from coresetvi.errors import InputError
-from coresetvi.plots import images as image_plots
+from coresetvi.plots import image_grid
 
 RNG = np.random.default_rng(0)
 
@@ -19,11 +19,11 @@ def test_every_image_is_shown_with_its_label_and_weight(shape):
     weights = np.array([5.0, 250.0, 1.0])
     shares = np.array([[0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
     data = images(3, shape, shares, weights)
-    axes = image_plots.draw_images(data, title="some").axes[0]
+    axes = image_grid.draw_images(data, title="some").axes[0]
     # The two of class 0 first, the heavier one before the other.
     assert [text.get_text() for text in axes.texts] == ["250", "1", "5"]
     x = np.asarray(data.x)
-    low, top = np.quantile(x, image_plots.LEVELS)
+    low, top = np.quantile(x, image_grid.LEVELS)
     for drawn, index in zip(axes.images, [1, 2, 0], strict=True):
         expected = np.clip((x[index] - low) / (top - low), 0.0, 1.0)
         np.testing.assert_allclose(drawn.get_array(), expected.squeeze(), rtol=1e-5, atol=1e-6)
@@ -37,17 +37,17 @@ def test_every_image_is_shown_with_its_label_and_weight(shape):
 
 def test_many_images_are_limited_to_the_heaviest():
     data = images(7, (2, 2), np.zeros(7, int), np.arange(1.0, 8.0))
-    figure = image_plots.draw_images(data, most=3, num_classes=2)
+    figure = image_grid.draw_images(data, most=3, num_classes=2)
     assert [text.get_text() for text in figure.axes[0].texts] == ["7", "6", "5"]
     assert figure.get_suptitle() == "the 3 heaviest of 7 images"
 
 
 def test_images_need_no_labels_and_may_be_all_the_same():
-    axes = image_plots.draw_images(cvi.Dataset(np.ones((2, 3, 3)), np.array([0.5, 1.5]))).axes[0]
+    axes = image_grid.draw_images(cvi.Dataset(np.ones((2, 3, 3)), np.array([0.5, 1.5]))).axes[0]
     assert len(axes.images) == 2 and not axes.collections[1].get_paths()
 
 
 def test_what_is_no_image_is_refused():
     for shape in [(3,), (2, 2, 2), (2, 2, 1, 1)]:
         with pytest.raises(InputError, match="are no images"):
-            image_plots.draw_images(images(2, shape))
+            image_grid.draw_images(images(2, shape))
