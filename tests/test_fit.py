@@ -238,6 +238,12 @@ def test_a_crash_loses_no_more_than_what_was_not_yet_written(tmp_path, monkeypat
     assert 2 * compiled.CHUNK in chunks and compiled.CHUNK not in chunks[: chunks.index(2 * compiled.CHUNK)]
 
 
+def test_an_infinite_time_limit_is_none():
+    assert_same_count(count(time_limit=float("inf")), count())
+    flat = Counter(slope=0.0, most_steps=600)
+    assert_same_count(count(flat, num_steps=None, time_limit=float("inf")), count(flat, num_steps=None))
+
+
 def test_an_automatic_fit_resumes_to_the_same_end(tmp_path, press_ctrl_c, monkeypatch):
     flat = Counter(slope=0.0, most_steps=600)
     whole = count(flat, num_steps=None)

@@ -1,4 +1,4 @@
-"""Iterative hard thresholding: one more algorithm with the signature of those in `sparse_approximation.py`."""
+"""Iterative hard thresholding: another algorithm with the signature of those in `sparse_approximation.py`."""
 
 from functools import partial
 
