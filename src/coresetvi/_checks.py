@@ -2,12 +2,11 @@
 
 import numbers
 from collections.abc import Iterable
-from typing import Any
 
 from .errors import InputError
 
 
-def whole_number(name: str, value: Any, least: int = 1) -> int:
+def whole_number(name: str, value: object, least: int = 1) -> int:
     """`value` as an int of at least `least`.
 
     >>> whole_number("size", 5)
@@ -18,15 +17,15 @@ def whole_number(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def positive(part: Any, *names: str) -> None:
+def positive(part: object, *names: str) -> None:
     """Refuse settings of `part` that are not positive numbers."""
     for name in names:
-        value: Any = getattr(part, name)
+        value = getattr(part, name)
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not float(value) > 0:
             raise InputError(f"{name} of {type(part).__name__} must be positive, not {short(value)}.")
 
 
-def instance(name: str, value: Any, kind: type, wanted: str) -> None:
+def instance(name: str, value: object, kind: type, wanted: str) -> None:
     """Refuse a `value` that is not a `kind`; `wanted` says what it should be, with an example."""
     if not isinstance(value, kind):
         raise InputError(f"{name} must be {wanted}, not {short(value)}.")
@@ -38,7 +37,7 @@ def check_choice(argument: str, value: str, known: Iterable[str]) -> None:
         raise InputError(f"{argument}={value!r} is unknown; choose one of {', '.join(known)}")
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """`value` on one line: numbers and words as they are, classes and larger things by name."""
     if isinstance(value, type):
         return f"the class {value.__name__}"

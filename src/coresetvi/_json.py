@@ -8,14 +8,13 @@ mistaken for one is wrapped in {"literal": ...}. Tuples come back as lists.
 import hashlib
 import json
 import math
-from typing import Any
 
 import numpy as np
 
 from .errors import ArtefactError
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> object:
     """A result as other programs read it: Python's numbers for NumPy's, None for what is not finite.
 
     >>> plain({"khat": np.float32("inf"), "sizes": (np.int64(3), np.array([0.5, np.nan]))})
@@ -30,7 +29,7 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def to_json(value: Any, where: str) -> Any:
+def to_json(value: object, where: str) -> object:
     """What JSON can hold of `value`, which `where` names, so that `from_json` gives it back.
 
     >>> to_json({"loss": math.nan, "steps": np.int64(3)}, "document")
@@ -53,7 +52,7 @@ def to_json(value: Any, where: str) -> Any:
     return {"literal": encoded} if value.keys() in ({"float"}, {"literal"}) else encoded
 
 
-def from_json(value: Any) -> Any:
+def from_json(value: object) -> object:
     """The value that `to_json` was given.
 
     >>> from_json({"loss": {"float": "-inf"}})
@@ -75,12 +74,12 @@ def mark_float(value: float) -> float | dict[str, str]:
     return value if math.isfinite(value) else {"float": str(float(value))}
 
 
-def is_marked_float(value: Any) -> bool:
+def is_marked_float(value: object) -> bool:
     """Whether a value from a file stands for a number that is not finite."""
     return value in ({"float": "nan"}, {"float": "inf"}, {"float": "-inf"})
 
 
-def one_line(value: Any) -> str:
+def one_line(value: object) -> str:
     """Strict JSON in one line of ASCII, which no terminal or pipe can spoil.
 
     >>> one_line({"name": "é", "size": 2})
@@ -89,14 +88,14 @@ def one_line(value: Any) -> str:
     return json.dumps(value, allow_nan=False)
 
 
-def indented(value: Any) -> bytes:
+def indented(value: object) -> bytes:
     """Strict JSON as a file that people read too: indented, in UTF-8."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     # Lone surrogates (file names that are not UTF-8) become the escapes JSON has for them.
     return text.encode("utf-8", "backslashreplace")
 
 
-def canonical(value: Any) -> str:
+def canonical(value: object) -> str:
     """Strict JSON that is the same text for the same value, whatever the order of its keys.
 
     >>> canonical({"b": 1, "a": [2]})
@@ -105,6 +104,6 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def checksum(value: Any) -> str:
+def checksum(value: object) -> str:
     """SHA-256 of the canonical text."""
     return hashlib.sha256(canonical(value).encode("ascii")).hexdigest()

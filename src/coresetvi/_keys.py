@@ -1,7 +1,6 @@
 """Random keys: from whatever the caller has, and for numpy."""
 
 import numbers
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,15 +11,17 @@ from ._checks import short
 from .errors import InputError
 
 
-def one_key(key: Any) -> PRNGKeyArray:
+def one_key(key: object) -> PRNGKeyArray:
     """A single JAX key from a whole number or from a key of either style."""
     if isinstance(key, numbers.Integral) and not isinstance(key, bool):
         return jax.random.key(int(key))
     if isinstance(key, jax.Array):
         if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == (2,):
-            key = jax.random.wrap_key_data(key)
-        if key.ndim == 0 and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-            return key
+            wrapped = jax.random.wrap_key_data(key)
+        else:
+            wrapped = key
+        if wrapped.ndim == 0 and jnp.issubdtype(wrapped.dtype, jax.dtypes.prng_key):
+            return wrapped
     raise InputError(f"key must be a whole number or one jax.random.key, not {short(key)}.")
 
 

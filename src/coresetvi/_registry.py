@@ -54,7 +54,7 @@ def register(cls: Class) -> Class:
     return cls
 
 
-def encode(obj: Any) -> Any:
+def encode(obj: object) -> object:
     """What JSON can hold of `obj`. Never raises: the rest is marked as opaque.
 
     >>> encode((1, float("inf"), {"y", "x"}, print))
@@ -63,7 +63,7 @@ def encode(obj: Any) -> Any:
     return _encode(obj, ())
 
 
-def decode(value: Any) -> Any:
+def decode(value: object) -> Any:
     """The object that `encode` was given.
 
     >>> decode({"opaque": "optax.adam"})
@@ -77,7 +77,7 @@ that a file cannot hold; pass it again when loading
         raise ArtefactError("the configuration is nested too deeply; save it again") from error
 
 
-def is_decodable(value: Any) -> bool:
+def is_decodable(value: object) -> bool:
     """Whether `decode(value)` would succeed.
 
     >>> is_decodable(encode((1, 2))), is_decodable(encode(print))
@@ -90,7 +90,7 @@ def is_decodable(value: Any) -> bool:
     return True
 
 
-def _encode(obj: Any, ancestors: tuple[int, ...]) -> Any:
+def _encode(obj: object, ancestors: tuple[int, ...]) -> object:
     try:
         # A list that contains itself would never end.
         encoded = None if id(obj) in ancestors else _encode_known(obj, (*ancestors, id(obj)))
@@ -101,7 +101,7 @@ def _encode(obj: Any, ancestors: tuple[int, ...]) -> Any:
     return encoded
 
 
-def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> Any:
+def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> object:
     """The encoding of `obj`, or None for what is not known."""
     # Types are compared exactly: an optax transformation is a tuple too, and an enum an integer.
     obj = obj.item() if isinstance(obj, np.generic) else obj
@@ -128,7 +128,7 @@ def _encode_known(obj: Any, ancestors: tuple[int, ...]) -> Any:
     return None
 
 
-def _encode_array(obj: Any, ancestors: tuple[int, ...]) -> Any:
+def _encode_array(obj: np.ndarray | jax.Array, ancestors: tuple[int, ...]) -> object:
     if obj.dtype.name not in DTYPES or obj.size > MAX_ARRAY_SIZE:
         return None
     # The shape is kept, because the nested list of an empty array does not tell it.
@@ -136,16 +136,17 @@ def _encode_array(obj: Any, ancestors: tuple[int, ...]) -> Any:
     return {"array": _encode(np.asarray(obj).tolist(), ancestors), **rest}
 
 
-def _name(obj: Any) -> str:
+def _name(obj: object) -> str:
     try:
-        if isinstance(obj.__module__, str) and isinstance(obj.__qualname__, str):
-            return f"{obj.__module__}.{obj.__qualname__}"
+        module, name = getattr(obj, "__module__", None), getattr(obj, "__qualname__", None)
+        if isinstance(module, str) and isinstance(name, str):
+            return f"{module}.{name}"
     except Exception:  # not a function or class: its type is the best name there is
         pass
     return f"{type(obj).__module__}.{type(obj).__qualname__}"
 
 
-def _decode(value: Any, where: str) -> Any:
+def _decode(value: object, where: str) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, list):
@@ -179,7 +180,7 @@ def _decode(value: Any, where: str) -> Any:
     raise ArtefactError(f"{where} holds something that coresetvi did not write; save it again")
 
 
-def _construct(name: str, fields: dict[str, Any]) -> Any:
+def _construct(name: str, fields: dict[str, object]) -> Any:
     cls = _registry.get(name)
     if cls is None:
         raise ArtefactError(

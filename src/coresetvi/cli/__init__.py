@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 from .._version import __version__
 from . import compare, demo, diagnose, export, fit, inspect, plot, predict, sample
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def build_app() -> Any:
+def build_app() -> typer.Typer:
     """The commands as a typer application: ours, and those of plug-ins that are installed."""
     from .plugins import PluginGroup, new_app  # needs typer, which `main` can do without
 

@@ -6,8 +6,9 @@ Exit codes as in `cli.py`; 1 means here that a fit of the grid failed, with its 
 from __future__ import annotations  # see `cli.py`
 
 import contextlib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from .._checks import check_choice
 from ..constructions.by_name import METHOD_LIST, METHODS, takes
@@ -136,7 +137,7 @@ def compare(
     elif failed := [record for record in found if record["result"] == "failed"]:
         problem = f"{len(failed)} of {len(cells)} fits failed; the same command tries them again"
     if as_json:
-        summary: dict[str, Any] = {"model": name, "rows_fitted": len(train), "rows_scored": len(scored)}
+        summary: dict[str, object] = {"model": name, "rows_fitted": len(train), "rows_scored": len(scored)}
         summary |= {"records": found, "summary": rows, "files": files, "notes": notes}
         print_json(summary | ({"error": problem} if problem else {}))
     else:
@@ -159,7 +160,7 @@ def method_list(text: str) -> list[str]:
     return names
 
 
-def write_results(out: Path, found: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, str]:
+def write_results(out: Path, found: list[records.Record], rows: list[records.Record]) -> dict[str, str]:
     """Table and picture of the records in `out`; their names, and where the records are."""
     places = {"table": out / records.TABLE, "picture": out / records.PICTURE}
     if found:
@@ -171,7 +172,7 @@ def write_results(out: Path, found: list[dict[str, Any]], rows: list[dict[str, A
     return {name: str(place) for name, place in (places | {"records": out / records.FOLDER}).items()}
 
 
-def option_notes(methods: list[str], options: dict[str, Any]) -> list[str]:
+def option_notes(methods: list[str], options: Iterable[str]) -> list[str]:
     """Which options do not concern which methods."""
     notes = []
     for option in options:
@@ -180,7 +181,7 @@ def option_notes(methods: list[str], options: dict[str, Any]) -> list[str]:
     return notes
 
 
-def result_notes(found: list[dict[str, Any]]) -> list[str]:
+def result_notes(found: list[records.Record]) -> list[str]:
     """What did not go well, one sentence per method and kind of trouble."""
     troubles: dict[tuple[str, str], list[str]] = {}
     for record in found:
@@ -192,7 +193,7 @@ def result_notes(found: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def show_rows(rows: list[dict[str, Any]]) -> None:
+def show_rows(rows: list[records.Record]) -> None:
     """The table for people: mean and standard error in each cell."""
     names = [name for name in COLUMNS if name in rows[0]]
     lines = [

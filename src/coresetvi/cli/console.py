@@ -8,8 +8,7 @@ import contextlib
 import re
 import shlex
 import sys
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from .._json import one_line, plain
 from ..errors import CoresetviError
@@ -77,7 +76,7 @@ def complain(sentence: str, as_json: bool = False, word: str = "error") -> None:
         print_json({word: sentence})
 
 
-def print_json(summary: dict[str, Any]) -> None:
+def print_json(summary: Mapping[str, object]) -> None:
     """One JSON object in one line."""
     print(one_line(plain(summary)))
 

@@ -54,7 +54,8 @@ def demo(
     formats = {"points": ",", "accuracy": ".3f", "nll": ".3f", "entropy_difference": ".3f", "seconds": ".1f"}
     header = ["method", "points", "accuracy", "NLL", "entropy error", "seconds"]
     show_table(
-        header, [[row["method"], *(format(row[key], formats[key]) for key in formats)] for row in methods]
+        header,
+        [[str(row["method"]), *(format(row[key], formats[key]) for key in formats)] for row in methods],
     )
     say("Accuracy and NLL are those of 1,000 test points; the entropy error is the mean distance of the")
     say("predictive entropy to that of full-data VI, over the area of the picture.")

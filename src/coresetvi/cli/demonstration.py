@@ -3,10 +3,11 @@
 import dataclasses
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from ..constructions.base import Construction
 from ..constructions.bbpsvi import BBPSVI
 from ..constructions.reference import FullVI, RandomSubset
 from ..data import files
@@ -19,6 +20,10 @@ from ..fitting.loop import fit as fit_coreset
 from ..fitting.result import Fit, load
 from ..models.nets import BayesianMLP
 from ..plots import figures, maps
+from ..storage import PathLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MARK = {"demo": "halfmoon"}  # kept in the saved fit: how a later run knows its own files
 PICTURE, SAVED, TABLE = "halfmoon.png", "coreset", "coreset.csv"
@@ -57,7 +62,7 @@ def run(
     family = MeanField()
     vi_steps = num_steps or VI_STEPS
 
-    def measure(name: str, construction: Any, steps: int | None, num_trials: int = 1) -> Contender:
+    def measure(name: str, construction: Construction, steps: int | None, num_trials: int = 1) -> Contender:
         began = time.perf_counter()
         fits = fit_coreset(construction, model, train, key=seed, num_steps=steps, num_trials=num_trials)
         seconds = time.perf_counter() - began
@@ -77,7 +82,7 @@ def run(
     return Demonstration(train, methods, bounds)
 
 
-def score_rows(result: Demonstration) -> list[dict[str, Any]]:
+def score_rows(result: Demonstration) -> list[dict[str, object]]:
     """One row per method; `entropy_difference` is the mean distance to full-data inference on the grid."""
     reference = result.methods[0].entropy
     return [
@@ -93,7 +98,7 @@ def score_rows(result: Demonstration) -> list[dict[str, Any]]:
     ]
 
 
-def picture(result: Demonstration) -> Any:
+def picture(result: Demonstration) -> "Figure":
     """Predictive entropy of every method, with the points that it was given."""
     panels = []
     for method in result.methods:
@@ -105,7 +110,7 @@ def picture(result: Demonstration) -> Any:
     return maps.entropy_figure(panels, result.train, result.bounds, resolution)
 
 
-def check_folder(folder: Any) -> None:
+def check_folder(folder: PathLike) -> None:
     """Refuse a folder in which a file of ours would replace one that is not."""
     folder = Path(folder)
     artefact.check_target(folder / SAVED, overwrite=True)
@@ -122,7 +127,7 @@ def check_folder(folder: Any) -> None:
         )
 
 
-def write(result: Demonstration, folder: Any) -> list[Path]:
+def write(result: Demonstration, folder: PathLike) -> list[Path]:
     """Write picture, coreset and its points as a table into `folder`; returns their paths."""
     folder = Path(folder)
     check_folder(folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -97,11 +97,12 @@ def fit(
             fitted, extra={"classes": names, "data": str(task.data), "seed": task.seed}
         )
         fitted.save(out, overwrite=overwrite)
-        summary: dict[str, Any] = {**fit_summary(fitted), "out": str(out)}
-        summary["notes"] = advice(fitted, dataset, summary["reliability"])
+        summary = fit_summary(fitted)
+        notes = advice(fitted, dataset, summary["reliability"])
     failed, explanation = fitted.result in EXIT_CODES, in_flags(fitted.explanation)
     if as_json:
-        print_json(summary | ({"error": explanation} if failed else {}))
+        told = {**summary, "out": str(out), "notes": notes}
+        print_json(told | ({"error": explanation} if failed else {}))
     else:
         if task.model == "auto":
             kind = "numbers" if names is None else f"{len(names)} classes"
@@ -110,7 +111,7 @@ def fit(
             say(explanation)
         show_table(None, fit_lines(summary))
         say(f"Saved in {out}. Next: coresetvi predict {out} DATA")
-    for note in summary["notes"]:
+    for note in notes:
         complain(note, word="note")
     if failed:
         complain(explanation)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from .console import (
     say,
     show_table,
 )
-from .summary import fit_lines, fit_summary, heaviest, origin_lines
+from .summary import Point, fit_lines, fit_summary, heaviest, origin_lines
 
 with contextlib.suppress(ImportError):
     import typer
@@ -49,18 +49,18 @@ def inspect(
     with reporting(as_json):
         enable_compilation_cache()
         fit = load(fitted)
-        summary = fit_summary(fit) | {"about": fit.about, "points": heaviest(fit, points)}
+        summary, shown = fit_summary(fit), heaviest(fit, points)
     if as_json:
-        print_json(summary)
+        print_json({**summary, "about": fit.about, "points": shown})
         return
     say(in_flags(fit.explanation))
-    show_table(None, [*fit_lines(summary), *origin_lines(summary)])
-    if summary["points"]:
+    show_table(None, [*fit_lines(summary), *origin_lines(summary, fit.about)])
+    if shown:
         say("Its heaviest points:")
-        show_points(summary["points"])
+        show_points(shown)
 
 
-def show_points(points: list[dict[str, Any]]) -> None:
+def show_points(points: list[Point]) -> None:
     """As many columns as fit into a line; `--json` has them all."""
     names, room = list(points[0]["x"]), LINE - 24
     ends = np.cumsum([max(len(name), 9) + 2 for name in names])

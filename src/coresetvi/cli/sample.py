@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def write_draws(draws: Draws, out: Path, overwrite: bool) -> None:
                 raise InputError(f"{out} cannot be written ({error}); pip install h5netcdf") from error
         return
     chains, number = draws.flat.shape[:2]
-    columns: dict[str, Any] = {
+    columns: dict[str, np.ndarray] = {
         "chain": np.repeat(np.arange(chains), number),
         "draw": np.tile(np.arange(number), chains),
         "log_density": draws.log_density.ravel(),

@@ -89,7 +89,7 @@ class TaskOptions:
         model = build_model(name, dataset, labels, intercept, self.prior_scale, self.noise, self.hidden)
         return TableTask(dataset, labels, name, model)
 
-    def construction_options(self) -> dict[str, Any]:
+    def construction_options(self) -> dict[str, object]:
         """The options of a construction; None for what was not given."""
         return {
             "family": FAMILIES[self.family],
@@ -117,7 +117,7 @@ def takes_task(command: Callable[..., None]) -> Callable[..., None]:
     return with_fields
 
 
-def parameters_of(command: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(command: Callable[..., object]) -> list[inspect.Parameter]:
     """Parameters with their annotations as typer wants them."""
     hints = typing.get_type_hints(command, include_extras=True)
     # By keyword only, for then those without a default may come after those with one.

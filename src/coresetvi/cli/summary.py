@@ -3,8 +3,9 @@
 # Typer reads its options from the annotations; as text they need no typer.
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -17,7 +18,39 @@ from ..models.nets import BayesianMLP
 from .console import in_flags
 
 
-def fit_summary(fit: Fit) -> dict[str, Any]:
+class FitSummary(TypedDict):
+    """What `fit_summary` tells, under the names that JSON has."""
+
+    result: str
+    explanation: str
+    model: str
+    parameters: int
+    family: str
+    construction: str | None
+    target: str | None
+    classes: Sequence[object] | None
+    columns: tuple[str, ...] | None
+    rows: int
+    data_weight: float
+    size: int
+    total_weight: float
+    effective_points: float
+    weight_entropy: float
+    steps: int
+    seconds: dict[str, float]
+    kl: float | None
+    reliability: dict[str, int | float]
+
+
+class Point(TypedDict):
+    """A point of a coreset by the names of its columns."""
+
+    weight: float
+    target: NotRequired[object]
+    x: dict[str, float]
+
+
+def fit_summary(fit: Fit) -> FitSummary:
     """A fit in numbers and names, for people and for JSON."""
     weights = np.asarray(fit.coreset.weights, dtype=float)
     shares = weights[weights > 0] / weights.sum()
@@ -46,7 +79,7 @@ def fit_summary(fit: Fit) -> dict[str, Any]:
     }
 
 
-def advice(fit: Fit, dataset: Dataset, reliability: dict[str, Any]) -> list[str]:
+def advice(fit: Fit, dataset: Dataset, reliability: Mapping[str, int | float]) -> list[str]:
     """What a careful colleague would remark on this fit."""
     notes = []
     if not usable(reliability):
@@ -70,21 +103,23 @@ def advice(fit: Fit, dataset: Dataset, reliability: dict[str, Any]) -> list[str]
     return notes
 
 
-def heaviest(fit: Fit, count: int) -> list[dict[str, Any]]:
+def heaviest(fit: Fit, count: int) -> list[Point]:
     """The points with the largest weights, by column name, heaviest first."""
     x, y, weights = fit.coreset.to_numpy()
     x, names = x.reshape(len(x), -1), class_labels(fit)
     columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
-    points = []
+    points: list[Point] = []
     for row in np.argsort(-weights, kind="stable")[:count].tolist():
-        point: dict[str, Any] = {"weight": weights[row]}
-        if y is not None:
-            point["target"] = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
-        points.append(point | {"x": dict(zip(columns, x[row].tolist(), strict=True))})
+        weight, values = float(weights[row]), dict(zip(columns, x[row].tolist(), strict=True))
+        if y is None:
+            points.append(Point(weight=weight, x=values))
+            continue
+        label = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
+        points.append(Point(weight=weight, target=label, x=values))
     return points
 
 
-def class_labels(fit: Fit) -> list[Any] | None:
+def class_labels(fit: Fit) -> list[str | int] | None:
     """What the classes of a fit are called; fits made in Python know only numbers."""
     names = fit.extra.get("classes")
     if names is None and fit.model.num_classes is not None:
@@ -92,7 +127,7 @@ def class_labels(fit: Fit) -> list[Any] | None:
     return names
 
 
-def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, Any]:
+def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, object]:
     """Columns of a prediction file: probabilities and the likeliest class, or mean and variance."""
     names = class_labels(fit)
     if names is None:
@@ -101,14 +136,14 @@ def prediction_columns(fit: Fit, rows: np.ndarray) -> dict[str, Any]:
     probabilities = fit.predict(rows)
     if probabilities.ndim == 1:
         best = (probabilities > 0.5).astype(int)
-        columns: dict[str, Any] = {"probability": probabilities}
+        columns: dict[str, object] = {"probability": probabilities}
     else:
         best = probabilities.argmax(axis=1)
         columns = {f"probability_{name}": probabilities[:, code] for code, name in enumerate(names)}
     return columns | {"prediction": [names[code] for code in best.tolist()]}
 
 
-def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
+def fit_lines(summary: FitSummary) -> list[list[str]]:
     """A fit in a few lines."""
     quality, seconds = summary["reliability"], summary["seconds"]
     kl = "unknown" if summary["kl"] is None else f"{summary['kl']:.3g} nats to the posterior of all rows"
@@ -128,9 +163,9 @@ def fit_lines(summary: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def origin_lines(summary: dict[str, Any]) -> list[list[str]]:
+def origin_lines(summary: FitSummary, about: Mapping[str, object]) -> list[list[str]]:
     """Where a fit came from, and how its weight is spread."""
-    about, size = summary["about"], summary["size"]
+    size = summary["size"]
     classes = "" if summary["classes"] is None else f", classes {some(summary['classes'])}"
     versions = ", ".join(f"{name} {about[name]}" for name in ("coresetvi", "jax", "python") if name in about)
     return [

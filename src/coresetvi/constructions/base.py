@@ -8,11 +8,11 @@ means adding a construction and its plan; the loop is not edited.
 
 import abc
 import dataclasses
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Key, PRNGKeyArray
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from .._info import Info
 from ..data.dataset import Dataset
@@ -20,7 +20,7 @@ from ..families.base import Family, Psi
 from ..models.base import Model
 from .schedule import Schedule, fixed_schedule, open_schedule
 
-State = Any  # a pytree of arrays: what the next step needs
+State = PyTree  # a pytree of arrays: what the next step needs
 Sized = TypeVar("Sized", bound="Construction")
 
 
@@ -90,5 +90,4 @@ def start_key(key: PRNGKeyArray) -> PRNGKeyArray:
 
 def with_size(construction: Sized, size: int) -> Sized:
     """The same construction with another number of points."""
-    changes: dict[str, Any] = {"size": size}
-    return dataclasses.replace(construction, **changes)
+    return dataclasses.replace(construction, size=size)

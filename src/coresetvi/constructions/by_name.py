@@ -1,8 +1,8 @@
 """Constructions by name: what can be asked for in words, and with which options."""
 
 import inspect
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, get_type_hints
 
 from .._checks import check_choice
 from ..errors import InputError
@@ -66,7 +66,7 @@ def takes(method: str, option: str) -> bool:
     return option in parameters
 
 
-def build_construction(method: str, size: int | None = None, **options: Any) -> Construction:
+def build_construction(method: str, size: int | None = None, **options: object) -> Construction:
     """The method of that name with the options that were given; None stands for one that was not."""
     check_choice("method", method, METHODS)
     make, sized, _ = METHODS[method]
@@ -83,12 +83,12 @@ def build_construction(method: str, size: int | None = None, **options: Any) -> 
     return make(size, **given)
 
 
-def refusal(option: str, value: Any, methods: Sequence[str]) -> InputError:
+def refusal(option: str, value: object, methods: Sequence[str]) -> InputError:
     """The sentence for an option that none of `methods` takes."""
     listed = " and ".join(methods)
     others = [name for name in METHODS if takes(name, option)]
     remedy = "leave it out" + (f", or use {' or '.join(others)}" if others else "")
-    if option == "learn":
+    if option == "learn" and isinstance(value, Iterable):
         words = " and ".join(LEARNED.get(name, repr(name)) for name in sorted(value))
         return InputError(f"{listed} cannot learn {words} (learn=); {remedy}")
     return InputError(f"{option}= is not for {listed}; {remedy}")

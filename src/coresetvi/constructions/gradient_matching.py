@@ -7,8 +7,6 @@ With g_c the gradient of the mean loss of real rows of class c, and s_c that of 
 where a group holds what belongs to one output unit of one layer.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -68,7 +66,7 @@ def mean_loss_gradient(model: Model, theta: Float[Array, " d"], data: Dataset) -
     total = jnp.maximum(data.total_weight, jnp.finfo(data.weights.dtype).tiny)
     gradient = jax.grad(lambda theta: -weighted_log_likelihood(model, theta, data) / total)(theta)
 
-    def leaves(theta) -> list[Any]:
+    def leaves(theta) -> list[Array]:
         return [leaf for leaf in jax.tree.leaves(model.params(theta)) if eqx.is_inexact_array(leaf)]
 
     # Parameters are mostly theta cut into pieces, and the gradient is cut alike; it goes along with any map.

@@ -5,7 +5,7 @@ most like what the coreset still lacks is added, and all weights are learned ane
 There is room for all `size` points from the start, empty slots weighing nothing: nothing compiles twice.
 """
 
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict, Unpack
 
 import equinox as eqx
 import jax
@@ -254,7 +254,18 @@ class GreedyPlan(Plan):
         return jax.tree.map(lambda leaf: leaf[used], coreset), state.coreset.psi
 
 
-def SparseVI(size: int, *, inner: Inner | None = None, **options: Any) -> GreedyBBSparseVI:
+class GreedyOptions(TypedDict, total=False):
+    """What `GreedyBBSparseVI` takes besides `size` and `inner`."""
+
+    family: Family | None
+    objective: Objective | None
+    optimizer: Optimizer | None
+    weight_steps: int | None
+    num_candidates: int | None
+    batch_size: int | None
+
+
+def SparseVI(size: int, *, inner: Inner | None = None, **options: Unpack[GreedyOptions]) -> GreedyBBSparseVI:
     """Sparse VI (Campbell & Beronov 2019, Alg. 1): the coreset posterior by Laplace's approximation.
 
     Its draws are taken for draws of the posterior itself, without importance weights; `inner=Mcmc()` draws by

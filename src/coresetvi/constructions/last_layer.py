@@ -232,17 +232,18 @@ class TrainedNetworkPlan(PlainPlan):
 
     def start(self, key, initial=None):
         theta = self.model.start(key)
-        return PlainState(initial, theta, self.construction.training.init(theta))
+        return PlainState(initial, {"theta": theta}, self.construction.training.init(theta))
 
     def step(self, state: PlainState, index, scale, key):
         points, training = self.points(state), self.construction.training
-        theta, optimizer, norm = training.step(self.model, points, state.psi, state.optimizer, key, scale)
+        theta = state.psi["theta"]
+        theta, optimizer, norm = training.step(self.model, points, theta, state.optimizer, key, scale)
         loss = -weighted_log_likelihood(self.model, theta, points)
-        return PlainState(state.points, theta, optimizer), last_layer_info(loss, norm, 1)
+        return PlainState(state.points, {"theta": theta}, optimizer), last_layer_info(loss, norm, 1)
 
     def extract(self, state: PlainState):
         points = self.points(state)
-        return points, last_layer_psi(self.model, state.psi, points)
+        return points, last_layer_psi(self.model, state.psi["theta"], points)
 
 
 def last_layer_info(loss, norm, steps: int) -> Info:

@@ -4,8 +4,6 @@ The networks of a pool have different ages. Each is trained on the coreset alone
 anew from a fresh draw: the points must serve any network at any time, not the one they were learned with.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -45,7 +43,9 @@ class NetworkTraining(eqx.Module):
     def init(self, theta: Float[Array, " d"]) -> optax.OptState:
         return optax.scale_by_adam().init(theta)
 
-    def step(self, model: Model, points: Dataset, theta, opt_state, key: PRNGKeyArray, scale: Any = 1.0):
+    def step(
+        self, model: Model, points: Dataset, theta, opt_state, key: PRNGKeyArray, scale: float | Array = 1.0
+    ):
         """One step uphill, and the norm of the gradient."""
         factor = jnp.maximum(1.0, model.dim / points.total_weight)
         noise = jax.random.normal(key, points.x.shape, points.x.dtype)
@@ -57,14 +57,14 @@ class NetworkTraining(eqx.Module):
 
         gradient = jax.grad(loss)(theta)
         update, opt_state = optax.scale_by_adam().update(gradient, opt_state)
-        return theta - self.learning_rate * scale * update, opt_state, jnp.linalg.norm(gradient)
+        return theta - self.learning_rate * scale * jnp.asarray(update), opt_state, jnp.linalg.norm(gradient)
 
 
 class Pool(eqx.Module):
     """Networks, the state of their optimisers, and the steps that each has behind it."""
 
     thetas: Float[Array, "p d"]
-    optimizers: Any
+    optimizers: optax.OptState
     ages: Array
 
     @classmethod

@@ -6,8 +6,6 @@ of the factor alpha; `active`, where there is one, is 1 for the slots in use and
 `learn` says which of them an optimiser moves; the rest are carried along unchanged.
 """
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -39,9 +37,9 @@ class Parametrisation(eqx.Module):
 
     def build(self, leaves: Leaves, indices: Array | None = None) -> Dataset:
         """The weighted (pseudo-)points that the raw leaves stand for."""
-        y: Any = leaves.get("y")
+        y = leaves.get("y")
         if self.soft_labels:
-            y = jax.nn.softmax(y, axis=-1)
+            y = jax.nn.softmax(leaves["y"], axis=-1)
         elif self.learned_values and y is not None:
             y = self.y_mean + self.y_scale * y
         weights = self.weight_map(leaves["weights"], self.total) * jnp.exp(leaves["total"])
@@ -103,7 +101,9 @@ def given_leaves(parametrisation: Parametrisation, coreset: Dataset) -> tuple[Le
     return raw_leaves(parametrisation, x, coreset.y, coreset.weights, total), coreset.indices
 
 
-def raw_leaves(parametrisation: Parametrisation, x: Any, y: Any, weights: Array, total: float) -> Leaves:
+def raw_leaves(
+    parametrisation: Parametrisation, x: np.ndarray | Array, y: Array | None, weights: Array, total: float
+) -> Leaves:
     """Raw leaves of points at `x` in standardised units, with these labels and weights."""
     # On the host as far as it goes: every operation on device arrays would be compiled for this one use.
     x = jnp.asarray(x, dtype=parametrisation.mean.dtype)

@@ -1,13 +1,16 @@
 """Published constructions that are settings of `BBPSVI`: what moves, where draws come from, what r is."""
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TypedDict, Unpack
 
 from ..errors import InputError
+from ..families.base import Family
 from ..families.gaussian import Point
 from ..inner.base import Inner
 from ..inner.laplace import Laplace
-from ..objectives import UniformElbo
-from ..weights import Fixed
+from ..objectives import Objective, UniformElbo
+from ..outer.base import Optimizer
+from ..weights import Fixed, WeightMap
 from .bbpsvi import BBPSVI
 from .defaults import HEAVY_INNER
 from .starts import names_of
@@ -15,7 +18,29 @@ from .starts import names_of
 REAL_POINTS = frozenset({"weights", "total"})
 
 
-def BBSparseVI(size: int, *, learn: Any = None, **options: Any) -> BBPSVI:
+class StepOptions(TypedDict, total=False):
+    """How `BBPSVI` starts and takes its steps."""
+
+    optimizer: Optimizer | None
+    init: str
+    batch_size: int | None
+
+
+class Options(StepOptions, total=False):
+    """What `BBPSVI` takes besides `size`, `learn` and `inner`."""
+
+    family: Family | None
+    weights: WeightMap | None
+    objective: Objective | None
+
+
+def BBSparseVI(
+    size: int,
+    *,
+    learn: Iterable[str] | None = None,
+    inner: Inner | None = None,
+    **options: Unpack[Options],
+) -> BBPSVI:
     """Black-box Sparse VI, batch version (Alg. 4): random rows, of which only the weights are learned.
 
     Takes what `BBPSVI` takes, except that points stay where the data are.
@@ -23,11 +48,17 @@ def BBSparseVI(size: int, *, learn: Any = None, **options: Any) -> BBPSVI:
     >>> sorted(BBSparseVI(20).learn)
     ['total', 'weights']
     """
-    learn = REAL_POINTS if learn is None else names_of(learn)
-    return BBPSVI(size, learn=real_points_only("BBSparseVI", learn, options), **options)
+    names = REAL_POINTS if learn is None else names_of(learn)
+    return BBPSVI(size, learn=real_points_only("BBSparseVI", names, options), inner=inner, **options)
 
 
-def QuasiNewton(size: int, *, learn: Any = None, inner: Inner | None = None, **options: Any) -> BBPSVI:
+def QuasiNewton(
+    size: int,
+    *,
+    learn: Iterable[str] | None = None,
+    inner: Inner | None = None,
+    **options: Unpack[Options],
+) -> BBPSVI:
     """A uniform subset whose weights follow quasi-Newton steps on the KL divergence (Naik et al., 2022).
 
     Gradient and Hessian are covariances under the coreset posterior, here by Laplace's approximation or, with
@@ -36,12 +67,18 @@ def QuasiNewton(size: int, *, learn: Any = None, inner: Inner | None = None, **o
     >>> QuasiNewton(20).inner
     Laplace()
     """
-    learn = frozenset({"weights"}) if learn is None else names_of(learn)
-    learn = real_points_only("QuasiNewton", learn, options)
-    return BBPSVI(size, learn=learn, inner=Laplace() if inner is None else inner, **options)
+    names = frozenset({"weights"}) if learn is None else names_of(learn)
+    names = real_points_only("QuasiNewton", names, options)
+    return BBPSVI(size, learn=names, inner=Laplace() if inner is None else inner, **options)
 
 
-def PSVI(size: int, *, inner: Inner | None = None, **options: Any) -> BBPSVI:
+def PSVI(
+    size: int,
+    *,
+    learn: Iterable[str] | None = None,
+    inner: Inner | None = None,
+    **options: Unpack[Options],
+) -> BBPSVI:
     """Pseudocoreset variational inference (Manousakas et al., 2020): pseudo-points by analytic gradients.
 
     The gradient of KL(coreset posterior || data posterior) is minus the covariance, under the coreset
@@ -51,11 +88,15 @@ def PSVI(size: int, *, inner: Inner | None = None, **options: Any) -> BBPSVI:
     >>> PSVI(20).inner
     Laplace()
     """
-    return BBPSVI(size, inner=Laplace() if inner is None else inner, **options)
+    return BBPSVI(size, learn=learn, inner=Laplace() if inner is None else inner, **options)
 
 
 def DatasetDistillation(
-    size: int, *, learn: Any = None, inner: Inner | None = None, **options: Any
+    size: int,
+    *,
+    learn: Iterable[str] | None = None,
+    inner: Inner | None = None,
+    **options: Unpack[StepOptions],
 ) -> BBPSVI:
     """Dataset distillation (Wang et al., 2018): points on which a network trains well in a few steps.
 
@@ -83,7 +124,7 @@ def DatasetDistillation(
     )
 
 
-def real_points_only(name: str, learn: frozenset[str], options: dict[str, Any]) -> frozenset[str]:
+def real_points_only(name: str, learn: frozenset[str], options: Options) -> frozenset[str]:
     """`learn`, refused if it would move points that are rows of the data."""
     if moving := sorted(learn & {"x", "y"}):
         raise InputError(

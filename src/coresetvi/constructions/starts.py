@@ -1,7 +1,6 @@
 """Where a coreset starts: rows of the data, rows near cluster centres, or noise."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -175,7 +174,7 @@ def check_leaves(learn: frozenset[str], weights: WeightMap, init: str) -> None:
         )
 
 
-def names_of(learn: Any) -> frozenset[str]:
+def names_of(learn: object) -> frozenset[str]:
     """`learn` as a set of names; a single word would fall apart into letters."""
     if isinstance(learn, str) or not isinstance(learn, Iterable):
         raise InputError(f"learn must be a set of names such as {{'x', 'weights'}}, not {short(learn)}.")

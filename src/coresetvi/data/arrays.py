@@ -10,7 +10,7 @@ import numbers
 import sys
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsInt
 
 import jax
 import jax.numpy as jnp
@@ -35,16 +35,16 @@ class Naming(NamedTuple):
     remedy: str
     names: Sequence[str] | None = None
 
-    def has(self, what: Any, position: Sequence[Any]) -> str:
+    def has(self, what: object, position: Sequence[SupportsInt]) -> str:
         return f"{self.subject} has {what} in {_place(position, self.names)}"
 
 
-def is_traced(value: Any) -> bool:
+def is_traced(value: object) -> bool:
     leaves = jax.tree.leaves(value) if isinstance(value, list | tuple) else (value,)
     return any(isinstance(leaf, Tracer) for leaf in leaves)
 
 
-def is_whole(values: Any) -> bool:
+def is_whole(values: np.ndarray | jax.Array) -> bool:
     return jnp.issubdtype(values.dtype, jnp.integer) or values.dtype == bool
 
 
@@ -65,7 +65,7 @@ def column_entries(column: Any) -> np.ndarray:
     return _objects([None if gone else entry for entry, gone in zip(series.to_list(), missing, strict=True)])
 
 
-def column_numbers(column: Any, naming: Naming) -> np.ndarray:
+def column_numbers(column: object, naming: Naming) -> np.ndarray:
     """A column of a frame or a file as numbers."""
     return as_numbers(column_entries(column), naming)
 
@@ -91,7 +91,7 @@ def as_numbers(entries: np.ndarray, naming: Naming) -> np.ndarray:
     return (array.astype(float) if array.dtype == object else array).reshape(entries.shape)
 
 
-def _number(entry: Any) -> float | int:
+def _number(entry: object) -> float | int:
     """One entry as a number; TypeError or ValueError if it is none."""
     if entry is None or (isinstance(entry, str) and not entry.strip()):
         return np.nan
@@ -107,7 +107,7 @@ def _number(entry: Any) -> float | int:
     return int(entry) if isinstance(entry, numbers.Integral | np.bool_) else float(entry)
 
 
-def _objects(entries: Any) -> np.ndarray:
+def _objects(entries: np.ndarray | list) -> np.ndarray:
     """An array of Python objects, in which dates stay dates and lists stay lists."""
     if isinstance(entries, np.ndarray) and entries.dtype.kind not in "mM":
         return entries.astype(object)
@@ -117,7 +117,7 @@ def _objects(entries: Any) -> np.ndarray:
     return np.array([*flat, None], dtype=object)[:-1].reshape(shape)  # one more, lest equal lists be stacked
 
 
-def _array(value: Any, role: str) -> np.ndarray:
+def _array(value: object, role: str) -> np.ndarray:
     """The rows of anything but a frame, perhaps still objects."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         value = np.ma.filled(value.astype(float), np.nan)
@@ -136,7 +136,7 @@ def _array(value: Any, role: str) -> np.ndarray:
     return np.asarray(value, dtype=object) if array.dtype.kind == "U" else array
 
 
-def read(value: Any, role: str, table: dict[str, nw.Series] | None):
+def read(value: object, role: str, table: dict[str, nw.Series] | None):
     """Numbers and column names of whatever was passed in; `table` has its columns, if it is a frame."""
     if is_traced(value):
         values = jnp.asarray(value)
@@ -152,7 +152,7 @@ def read(value: Any, role: str, table: dict[str, nw.Series] | None):
     return np.stack(parts, axis=1), None if "" in table else tuple(table)
 
 
-def read_rows(value: Any, role: str, table: dict[str, nw.Series] | None, num_rows: int):
+def read_rows(value: object, role: str, table: dict[str, nw.Series] | None, num_rows: int):
     """As `read`, for what goes with the rows of x: (n,) or (n, C), where one column means (n,)."""
     values, names = read(value, role, table)
     if len(values) != num_rows:
@@ -164,7 +164,7 @@ def read_rows(value: Any, role: str, table: dict[str, nw.Series] | None, num_row
     return values.reshape(-1) if values.shape[1:] == (1,) else values, names
 
 
-def read_weights(value: Any, table: dict[str, nw.Series] | None, num_rows: int) -> jax.Array:
+def read_weights(value: object, table: dict[str, nw.Series] | None, num_rows: int) -> jax.Array:
     weights, names = read_rows(value, "weights", table, num_rows)
     if weights.ndim != 1:
         raise InputError(f"weights has shape {weights.shape}; give one number per row")
@@ -181,10 +181,10 @@ def read_weights(value: Any, table: dict[str, nw.Series] | None, num_rows: int) 
     return converted
 
 
-def to_float(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
+def to_float(values: np.ndarray | jax.Array, role: str, names: Sequence[str] | None) -> jax.Array:
     dtype = jnp.result_type(float)
     if is_traced(values):
-        return values.astype(dtype)
+        return jnp.asarray(values).astype(dtype)
     host = np.asarray(values)
     with np.errstate(over="ignore"):
         converted = host.astype(dtype, copy=False)
@@ -199,15 +199,16 @@ def to_float(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
         raise InputError(
             f"{role} has {entry} in {place}, too large for {dtype}; rescale or set jax_enable_x64"
         )
+    if isinstance(values, jax.Array) and values.dtype == dtype:
+        return values
     # `jnp.array` copies: an alias would change under us when the caller writes into their array.
-    keep = isinstance(values, jax.Array) and values.dtype == dtype
-    return values if keep else jnp.array(converted)
+    return jnp.array(converted)
 
 
-def to_int(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
+def to_int(values: np.ndarray | jax.Array, role: str, names: Sequence[str] | None) -> jax.Array:
     dtype = jnp.result_type(int)
     if is_traced(values):
-        return values.astype(dtype)
+        return jnp.asarray(values).astype(dtype)
     host, limits = np.asarray(values), np.iinfo(dtype)
     if host.dtype.itemsize >= dtype.itemsize:
         outside = (host < limits.min) | (host > limits.max)
@@ -220,7 +221,7 @@ def to_int(values: Any, role: str, names: Sequence[str] | None) -> jax.Array:
     return jnp.array(host.astype(dtype))
 
 
-def _place(position: Sequence[Any], names: Sequence[str] | None) -> str:
+def _place(position: Sequence[SupportsInt], names: Sequence[str] | None) -> str:
     row, *rest = (int(number) for number in position)
     if names:
         return f"row {row}, column {names[rest[0] if rest else 0]!r}"

@@ -5,7 +5,7 @@ concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only t
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -47,13 +47,13 @@ class Dataset(eqx.Module):
 
     def __init__(
         self,
-        x: Any,
-        y: Any = None,
-        weights: Any = None,
+        x: object,
+        y: object = None,
+        weights: object = None,
         *,
         columns: Sequence[str] | None = None,
         target: str | None = None,
-        indices: Any = None,
+        indices: object = None,
     ):
         table = frames.columns_of(x, "x")
         if isinstance(y, str):
@@ -139,7 +139,7 @@ class Dataset(eqx.Module):
     def _columns(self) -> frames.Columns:
         return frames.named_columns(*self.to_numpy(), columns=self.columns, target=self.target)
 
-    def take(self, rows: Any) -> "Dataset":
+    def take(self, rows: object) -> "Dataset":
         """The given rows (numbers, or a mask), in that order; `indices` says where they came from.
 
         >>> Dataset([[1.0], [2.0], [3.0]]).take([2, 0]).take([1]).indices
@@ -261,7 +261,7 @@ def concatenate(*datasets: Dataset) -> Dataset:
     return _replace(first, **{name: join(name) for name in ("x", "y", "weights", "indices")})
 
 
-def _replace(data: Dataset, **leaves: Any) -> Dataset:
+def _replace(data: Dataset, **leaves: jax.Array | None) -> Dataset:
     """A copy with other arrays, made without the checks of the constructor."""
     return eqx.tree_at(
         lambda tree: [getattr(tree, name) for name in leaves],

@@ -6,14 +6,18 @@ Nothing here looks into a column; `tables.py` does. An NPZ file holds `X` (or `x
 
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
-from ..storage import whole_file
+from ..storage import PathLike, whole_file
+
+if TYPE_CHECKING:
+    import pyarrow
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 READABLE = (*SEPARATORS, ".parquet", ".npz")
@@ -25,11 +29,11 @@ class Table(NamedTuple):
 
     path: Path
     suffix: str
-    columns: dict[str, Any]
+    columns: "dict[str, np.ndarray | pyarrow.ChunkedArray]"
     named: bool
 
 
-def open_table(path: Any) -> Table:
+def open_table(path: PathLike) -> Table:
     """The columns of a CSV, Parquet or NPZ file, not yet looked into."""
     path = Path(path)
     if not path.exists():
@@ -51,7 +55,7 @@ def check_suffix(path: Path, known: Sequence[str]) -> str:
     return suffix
 
 
-def check_output(path: Any, *, overwrite: bool = False) -> None:
+def check_output(path: PathLike, *, overwrite: bool = False) -> None:
     """Refuse a file that `write_table` must not or cannot write; worth calling before the work."""
     check_suffix(Path(path), WRITABLE)
     check_file(Path(path), overwrite=overwrite)
@@ -68,7 +72,7 @@ def check_file(path: Path, *, overwrite: bool = False) -> None:
         raise InputError(f"{path} exists already; choose another name or pass overwrite=True")
 
 
-def write_table(path: Any, columns: dict[str, Any], *, overwrite: bool = False) -> None:
+def write_table(path: PathLike, columns: Mapping[str, object], *, overwrite: bool = False) -> None:
     """Write columns as CSV or Parquet, by the ending of `path`: whole or not at all."""
     check_output(path, overwrite=overwrite)
     path, pyarrow = Path(path), _pyarrow()
@@ -84,7 +88,7 @@ def write_table(path: Any, columns: dict[str, Any], *, overwrite: bool = False) 
                 pyarrow.csv.write_csv(table, stream, options)
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> ModuleType:
     try:
         import pyarrow
         import pyarrow.csv

@@ -5,8 +5,9 @@ from one thing.
 """
 
 import importlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import narwhals as nw
 import numpy as np
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 Columns = dict[str, np.ndarray]
 
 
-def columns_of(value: Any, role: str) -> dict[str, nw.Series] | None:
+def columns_of(value: object, role: str) -> dict[str, nw.Series] | None:
     """The columns of a frame or series by name; None for anything else."""
     try:
-        frame: Any = nw.from_native(value, allow_series=True, pass_through=True)
+        frame = nw.from_native(value, allow_series=True, pass_through=True)
         if isinstance(frame, nw.LazyFrame):
             frame = frame.collect()
     except nw.exceptions.DuplicateError as error:
@@ -53,7 +54,7 @@ def named_columns(
     *,
     columns: Sequence[str] | None = None,
     target: str | None = None,
-    classes: Sequence[Any] | None = None,
+    classes: Sequence[object] | None = None,
     weight: str = "weight",
 ) -> Columns:
     """The columns of x, then the label under the name `target` (or "y"), then the weight.
@@ -93,7 +94,7 @@ def column_names(columns: Sequence[str] | None, count: int) -> list[str]:
     return names
 
 
-def free_name(name: str, taken: Any) -> str:
+def free_name(name: str, taken: Container[str]) -> str:
     """`name`, or the first of name_2, name_3, … that is not among `taken`."""
     candidate, number = name, 1
     while candidate in taken:
@@ -117,7 +118,7 @@ def to_arrow(columns: Columns) -> "pyarrow.Table":
     return optional("pyarrow", "to_arrow").table(columns)
 
 
-def optional(package: str, purpose: str) -> Any:
+def optional(package: str, purpose: str) -> ModuleType:
     """A package that coresetvi does not depend on, or a sentence that says how to get it."""
     try:
         return importlib.import_module(package)

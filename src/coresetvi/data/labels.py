@@ -1,7 +1,7 @@
 """Target columns as labels: classes of any type become 0 … C-1, numbers stay numbers."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,12 +16,12 @@ class Labels(NamedTuple):
     """What the target is: its name, and the classes that 0 … C-1 stand for (None for plain numbers)."""
 
     target: str
-    classes: tuple[Any, ...] | None
+    classes: tuple[str | int, ...] | None
 
 
 def encode_labels(
     values: np.ndarray, target: str, kind: str = "auto", num_classes: int | None = None
-) -> tuple[np.ndarray, tuple[Any, ...] | None]:
+) -> tuple[np.ndarray, tuple[str | int, ...] | None]:
     """Codes 0 … C-1 and what they stand for, or the values and None if they are plain numbers.
 
     >>> encode_labels(np.array([1, -1, 1]), "y")
@@ -52,7 +52,7 @@ def encode_labels(
                 "use kind='numbers' for amounts"
             )
         found = found.astype(np.int64)
-    classes: tuple[Any, ...] = tuple(found.tolist())
+    classes = tuple(found.tolist())
     if num_classes is not None and num_classes != len(classes):
         if text or min(classes) < 0 or max(classes) >= num_classes:
             raise InputError(
@@ -68,7 +68,7 @@ def encode_labels(
     return codes, classes
 
 
-def known_codes(values: np.ndarray, target: str, classes: Sequence[Any]) -> np.ndarray:
+def known_codes(values: np.ndarray, target: str, classes: Sequence[object]) -> np.ndarray:
     """Labels of new rows in the codes of a fit that knows `classes`.
 
     >>> known_codes(np.array([1.0, -1.0]), "y", (-1, 1)).tolist()
@@ -91,7 +91,7 @@ def known_codes(values: np.ndarray, target: str, classes: Sequence[Any]) -> np.n
     return np.array(codes)[inverse]
 
 
-def some(names: Sequence[Any]) -> str:
+def some(names: Sequence[object]) -> str:
     """The first ten names, for a sentence."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(repr(name) for name in names[:10]) + more

@@ -2,13 +2,15 @@
 
 import functools
 from collections.abc import Iterator
-from typing import Any
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import InputError
+
+Values = np.ndarray | jax.Array
 
 CHUNK = 65_536  # rows that are taken at a time
 
@@ -21,14 +23,14 @@ def weighted_scale(x: jax.Array, weights: jax.Array, *, traced: bool) -> tuple[j
     """
     xp = jnp if traced else np
     pieces = functools.partial(_pieces, x, weights, xp)
-    total: Any = sum(w.sum() for _, w in pieces())
+    total = sum(w.sum() for _, w in pieces())
     if not traced and total == 0:
         raise InputError("weights are all zero; mean and deviation need a positive weight")
-    mean: Any = sum((w * x).sum(0) for x, w in pieces()) / total
+    mean = sum((w * x).sum(0) for x, w in pieces()) / total
     deviation = xp.sqrt(sum((w * (x - mean) ** 2).sum(0) for x, w in pieces()) / total)
     # Rounding leaves a constant column a tiny deviation, so ask whether its values differ.
     first = xp.asarray(x)[xp.argmax(xp.asarray(weights) > 0)].reshape(-1)
-    varies: Any = sum(((w > 0) & (x != first)).sum(0) for x, w in pieces())
+    varies = sum(((w > 0) & (x != first)).sum(0) for x, w in pieces())
     fallback = xp.where(mean == 0, 1.0, abs(mean))
     deviation = xp.where((varies > 0) & (deviation > 0), deviation, fallback)
     shape, dtype = x.shape[1:], x.dtype
@@ -38,12 +40,12 @@ def weighted_scale(x: jax.Array, weights: jax.Array, *, traced: bool) -> tuple[j
     )
 
 
-def _pieces(x: Any, weights: Any, xp: Any) -> Iterator[tuple[Any, Any]]:
+def _pieces(x: jax.Array, weights: jax.Array, xp: ModuleType) -> Iterator[tuple[Values, Values]]:
     """(rows, dim) values and (rows, 1) weights: in chunks for numpy, all at once for JAX."""
-    x, weights = xp.asarray(x).reshape(len(x), -1), xp.asarray(weights)[:, None]
+    rows, shares = xp.asarray(x).reshape(len(x), -1), xp.asarray(weights)[:, None]
     if xp is jnp:
-        yield x, weights
+        yield rows, shares
         return
-    for start in range(0, len(x), CHUNK):
+    for start in range(0, len(rows), CHUNK):
         chunk = slice(start, start + CHUNK)
-        yield x[chunk], weights[chunk].astype(np.float64)  # which makes every product float64
+        yield rows[chunk], shares[chunk].astype(np.float64)  # which makes every product float64

@@ -5,11 +5,12 @@ Every complaint is one sentence that names the file, the column and, where there
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import InputError
+from ..storage import PathLike
 from .arrays import Naming, column_entries, column_numbers
 from .dataset import Dataset
 from .files import Table, open_table
@@ -17,7 +18,7 @@ from .labels import Labels, encode_labels, known_codes, some
 
 
 def read_table(
-    path: Any,
+    path: PathLike,
     target: str | None = None,
     weights: str | None = None,
     drop: Sequence[str] = (),
@@ -69,7 +70,7 @@ class NewRows(NamedTuple):
     target: str | None  # None if the file has no such column
     weights: str | None
 
-    def dataset(self, classes: Sequence[Any] | None) -> Dataset:
+    def dataset(self, classes: Sequence[object] | None) -> Dataset:
         """The rows with their labels, as codes of the `classes` that a fit knows (None for numbers)."""
         if self.target is None:
             return make_dataset(self.table, self.x, None, self.weights, self.columns, None)
@@ -82,7 +83,7 @@ class NewRows(NamedTuple):
 
 
 def read_new_rows(
-    path: Any,
+    path: PathLike,
     like: Dataset,
     target: str | None,
     weights: str | None = None,

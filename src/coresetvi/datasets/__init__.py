@@ -7,7 +7,7 @@ cache if `pooch` is installed.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from types import FunctionType
 
 from ..errors import InputError
 from .classification import adult, nslkdd, phishing, webspam
@@ -33,7 +33,7 @@ __all__ = [
     "webspam",
 ]
 
-_ALL: tuple[Any, ...] = (halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, webspam, mnist)
+_ALL: tuple[FunctionType, ...] = (halfmoon, four_class, synthetic_lr, phishing, adult, nslkdd, webspam, mnist)
 _LOADERS: dict[str, Callable[..., Pair]] = {
     **{loader.__name__: loader for loader in _ALL},
     **{f"uci_{name}": functools.partial(uci, name) for name in REGRESSIONS},
@@ -49,7 +49,7 @@ def names() -> tuple[str, ...]:
     return tuple(_LOADERS)
 
 
-def load(name: str, **options: Any) -> Pair:
+def load(name: str, **options: object) -> Pair:
     """`(train, test)` of the data set of that name; `uci(name)` goes by the name of its file.
 
     >>> len(load("halfmoon", n=50)[0])

@@ -1,6 +1,6 @@
 """A coreset posterior as a PyMC model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +41,7 @@ def pymc(fit: Fit) -> "pymc_package.Model":
     pm = optional("pymc", "export.pymc")
     rows, likelihood = fit_rows(fit), model.likelihood
     x, y, weights = rows.to_numpy()
-    coords: dict[str, Any] = {"column": column_names(rows.columns, rows.dim)}
+    coords: dict[str, Sequence[object]] = {"column": column_names(rows.columns, rows.dim)}
     outputs = () if likelihood.output_size == 1 else ("class",)
     if outputs:
         coords["class"] = class_names(fit) or list(range(likelihood.output_size))

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import string
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .._json import one_line
 from ..data.files import check_file
@@ -65,7 +65,7 @@ class StanProgram:
     """
 
     program: str
-    data: dict[str, Any]
+    data: dict[str, object]
 
     def write(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> tuple[Path, Path]:
         """Write model.stan and data.json into the folder `path`; the files' paths are returned.

@@ -10,7 +10,7 @@ and lets one learning rate serve every model.
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..errors import InputError
 
-Psi = Any  # a pytree of arrays, opaque outside its family
+Psi = dict[str, Array]  # arrays by name, known only to their family
 
 LOG_TWO_PI = math.log(2.0 * math.pi)
 # Curvature, relative to the largest, below which float32 cannot tell a direction from a flat one.

@@ -1,12 +1,14 @@
 """`Draws`: draws of a posterior, their weights, and how far they can be trusted."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..data.dataset import Dataset
 from ..errors import InputError
@@ -46,7 +48,7 @@ class Draws:
     log_weights: np.ndarray | None = None
 
     @property
-    def params(self) -> Any:
+    def params(self) -> PyTree:
         """The parameters as the pytree that the user thinks in, with leading axes (chains, draws)."""
         return eqx.filter_vmap(eqx.filter_vmap(self.model.params))(jnp.asarray(self.flat))
 
@@ -73,7 +75,7 @@ class Draws:
         leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(self.params, eqx.is_array))[0]
         return {path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
-    def summary(self) -> list[dict[str, Any]]:
+    def summary(self) -> list[dict[str, str | float]]:
         """One row per scalar parameter: mean, sd, 5 % and 95 % quantiles, and of chains r_hat and ess."""
         weights = self.weights.ravel()
         named = self.named()
@@ -84,7 +86,11 @@ class Draws:
             flat = column.ravel().astype(np.float64)
             mean = float(weights @ flat)
             low, high = weighted_quantiles(flat, weights, (0.05, 0.95))
-            row = {"name": label, "mean": mean, "sd": float(np.sqrt(weights @ (flat - mean) ** 2))}
+            row: dict[str, str | float] = {
+                "name": label,
+                "mean": mean,
+                "sd": float(np.sqrt(weights @ (flat - mean) ** 2)),
+            }
             mixing = {name: float(values[index]) for name, values in measures.items()}
             rows.append(row | {"5%": low, "95%": high} | mixing)
         return rows
@@ -186,7 +192,7 @@ def chain_measures(columns: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]
     return diagnostics.rhat(columns), diagnostics.ess_bulk(columns), diagnostics.ess_tail(columns)
 
 
-def path_name(path: Any) -> str:
+def path_name(path: Iterable[object]) -> str:
     """A pytree path as a name: `layers.0.weight`, `coef`; a lone array is `theta`."""
     parts = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", key)))) for key in path]
     return ".".join(parts) or "theta"

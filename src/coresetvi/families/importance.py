@@ -6,7 +6,7 @@ coreset term cannot differ between them.
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +60,7 @@ def khat_threshold(num_samples: int) -> float:
     return min(1.0 - 1.0 / math.log10(num_samples), 0.7)
 
 
-def usable(quality: Mapping[str, Any]) -> bool:
+def usable(quality: Mapping[str, int | float]) -> bool:
     """Whether weights with this `ess`, `khat` and `khat_threshold` can be trusted.
 
     Weights that hardly differ are good whatever the shape of their tail: k-hat describes how the largest of

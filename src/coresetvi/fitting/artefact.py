@@ -42,8 +42,8 @@ _FIELDS |= {"arrays_bytes": int, "arrays_sha256": str, "sha256": str}
 
 def write(
     path: PathLike,
-    arrays: Mapping[str, Any],
-    document: dict[str, Any],
+    arrays: Mapping[str, object],
+    document: Mapping[str, object],
     *,
     kind: str,
     overwrite: bool = False,
@@ -190,7 +190,7 @@ def _read_arrays(file: Path, envelope: dict[str, Any]) -> dict[str, np.ndarray]:
     return {name: arrays[name] for name in listed}
 
 
-def _prepare(name: str, value: Any) -> np.ndarray:
+def _prepare(name: str, value: object) -> np.ndarray:
     if name == "__metadata__":  # safetensors uses it for itself
         raise ArtefactError(f"array {name!r} cannot be saved under this name; choose another name")
     try:
@@ -208,7 +208,7 @@ def _prepare(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def _describe(array: np.ndarray) -> dict[str, Any]:
+def _describe(array: np.ndarray) -> dict[str, object]:
     return {"shape": list(array.shape), "dtype": array.dtype.name}
 
 

@@ -5,7 +5,6 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,7 +25,7 @@ INTERVAL = 10.0
 class Checkpoint:
     """Keeps a fit on disk when `path` is given, and does nothing when it is None."""
 
-    def __init__(self, path: Any, resume: bool, construction, model, data, keys, num_steps):
+    def __init__(self, path: object, resume: bool, construction, model, data, keys, num_steps):
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise InputError(f"checkpoint must be the path of a directory, not {short(path)}.")
         self._path = None if path is None else Path(path)
@@ -75,7 +74,7 @@ class Checkpoint:
         if not now and time.monotonic() - self._written < INTERVAL:
             return
         leaves = jax.tree.leaves((run.position.state, run.position.alive))
-        arrays: dict[str, Any] = {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        arrays = {f"state.{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         arrays |= {f"history.{name}": values for name, values in history.arrays().items()}
         document = {
             "fingerprint": self._fingerprint,

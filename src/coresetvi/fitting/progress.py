@@ -1,14 +1,17 @@
 """A progress bar on a terminal, silence elsewhere."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.progress
 
 
 class Progress:
     """Context manager; `wanted=None` shows a bar only when standard error is a terminal."""
 
     def __init__(self, wanted: bool | None):
-        self._bar: Any = None
+        self._bar: "rich.progress.Progress | None" = None
         self._wanted = sys.stderr.isatty() if wanted is None else wanted
 
     def __enter__(self) -> "Progress":

@@ -20,6 +20,7 @@ from ..families.importance import khat_threshold, log_weights, normalise, normal
 from ..models.base import Model
 from ..models.prediction import align, means_by_draw, predictive_moments, scores
 from ..models.sums import log_likelihood_rises
+from ..storage import PathLike
 from . import artefact
 from .history import History
 from .outcome import Ending, decide_result, explain
@@ -80,7 +81,7 @@ class Fit:
 
     def predict(
         self,
-        x: Any,
+        x: object,
         *,
         samples: bool = False,
         variance: bool = False,
@@ -134,7 +135,7 @@ class Fit:
             )
         return jnp.asarray(draws.flat.reshape(-1, self.model.dim)), jnp.asarray(draws.weights.ravel())
 
-    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, Any]:
+    def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, int | float]:
         """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
         _, _, log_w = self._relative_draws(num_samples)
         return {
@@ -144,12 +145,14 @@ class Fit:
             "khat_threshold": khat_threshold(num_samples),
         }
 
-    def save(self, path: Any, *, overwrite: bool = False, extra: dict[str, Any] | None = None) -> None:
+    def save(
+        self, path: PathLike, *, overwrite: bool = False, extra: dict[str, object] | None = None
+    ) -> None:
         """Write the fit to a directory that never executes code when opened; `coresetvi.load` reads it.
 
         `extra` is remembered as it is (JSON: names, numbers, lists) and comes back as `Fit.extra`.
         """
-        arrays: dict[str, Any] = {f"psi.{name}": leaf for name, leaf in self.psi.items()}
+        arrays: dict[str, object] = {f"psi.{name}": leaf for name, leaf in self.psi.items()}
         for name in ("x", "y", "weights", "indices"):
             arrays[f"coreset.{name}"] = getattr(self.coreset, name)
         arrays |= {f"history.{name}": values for name, values in self.history.items()}
@@ -172,7 +175,7 @@ class Fit:
             return correct
         return self.construction is None or self.construction.corrects
 
-    def _rows(self, x: Any) -> Array:
+    def _rows(self, x: object) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
         return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
 
@@ -201,7 +204,7 @@ def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dic
     )
 
 
-def load(path: Any, *, model: Model | None = None) -> Fit:
+def load(path: PathLike, *, model: Model | None = None) -> Fit:
     """Read a fit that `Fit.save` wrote. Models made of user functions must be passed again as `model`.
 
     >>> import tempfile

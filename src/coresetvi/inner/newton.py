@@ -6,12 +6,12 @@ posterior standard deviations.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..families.base import Psi
 
@@ -26,11 +26,11 @@ NEAR = 0.1
 class Chart(Protocol):
     """Coordinates around psi: a family, or part of one."""
 
-    def zero(self, psi: Psi) -> Any:
+    def zero(self, psi: Psi) -> PyTree:
         """The tangent that stays where it is."""
         ...
 
-    def move(self, psi: Psi, tangent: Any) -> Psi:
+    def move(self, psi: Psi, tangent: PyTree) -> Psi:
         """The member reached from `psi` along `tangent`."""
         ...
 

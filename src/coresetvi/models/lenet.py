@@ -1,7 +1,6 @@
 """Bayesian convolutional networks."""
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -40,7 +39,7 @@ class BayesianLeNet(LastLayerModel):
         image_shape: tuple[int, ...] = (28, 28, 1),
         num_classes: int = 10,
         *,
-        prior_scale: Any = 1.0,
+        prior_scale: object = 1.0,
     ):
         self.image_shape = tuple(image_shape)
         self.num_classes = num_classes
@@ -97,11 +96,12 @@ class BayesianLeNet(LastLayerModel):
 
     def prior_scales(self):
         inputs = [math.prod(shape[:-1]) for shape in self.weight_shapes]
-        scales: Any = self.prior_scale
-        if scales == "fan-in":
+        if isinstance(self.prior_scale, str):  # "fan-in"
             scales = [1.0 / math.sqrt(size) for size in inputs]
-        elif not isinstance(scales, tuple):
-            scales = (scales,) * LAYERS
+        elif isinstance(self.prior_scale, tuple):
+            scales = self.prior_scale
+        else:
+            scales = (self.prior_scale,) * LAYERS
         sizes = [(size + 1) * shape[-1] for size, shape in zip(inputs, self.weight_shapes, strict=True)]
         return jnp.concatenate([jnp.full(size, scale) for size, scale in zip(sizes, scales, strict=True)])
 
@@ -116,11 +116,11 @@ class BayesianLeNet(LastLayerModel):
         return self.likelihood.check(data, fitting)
 
 
-def read_prior_scale(scale: Any) -> float | tuple[float, ...] | str:
+def read_prior_scale(scale: object) -> float | tuple[float, ...] | str:
     """`prior_scale` in the form in which it is kept, or one sentence about what is wrong with it."""
     if scale == "fan-in":
-        return scale
-    scales = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,)
+        return "fan-in"
+    scales: tuple = tuple(scale) if isinstance(scale, (tuple, list)) else (scale,)
     good = len(scales) in (1, LAYERS) and all(isinstance(s, (int, float)) and s > 0 for s in scales)
     if isinstance(scale, str) or not good:
         raise InputError(

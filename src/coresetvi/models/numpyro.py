@@ -5,7 +5,7 @@ Latent sites on their unconstrained scale are the parameters; observed sites giv
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -78,7 +78,7 @@ class FromNumPyro(Model):
     initial: Theta
     num_classes: int | None
 
-    def __init__(self, model: Callable, data: Any, y: Any = None, *, plate: str | None = None):
+    def __init__(self, model: Callable, data: object, y: object = None, *, plate: str | None = None):
         require_numpyro()
         if not callable(model):
             raise InputError(f"model must be a NumPyro model function, not a {type(model).__name__}.")

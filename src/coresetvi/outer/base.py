@@ -13,12 +13,12 @@ family is q(theta; phi) ∝ p(theta) exp(core(theta; phi)), so the score of a dr
 
 import abc
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._info import Info
 from ..families.base import Family, Psi
@@ -28,7 +28,7 @@ from ..objectives import Objective
 
 Vector = Float[Array, " s"]
 Thetas = Float[Array, "s d"]
-OptimizerState = Any  # a pytree of arrays, opaque outside its optimiser
+OptimizerState = PyTree  # a pytree of arrays, opaque outside its optimiser
 
 
 class Target(eqx.Module):
@@ -75,7 +75,7 @@ class Draft(NamedTuple):
     proposal: Vector
     psi: Psi
     inner: InnerInfo
-    pull: Callable[[tuple[Thetas, Vector]], Any] = lambda slopes: None
+    pull: Callable[[tuple[Thetas, Vector]], PyTree] = lambda slopes: None
 
 
 class Answer(NamedTuple):
@@ -138,7 +138,9 @@ class Optimizer(eqx.Module):
         """
 
 
-def answered(rises_at: Callable[[Thetas], tuple[Vector, Any]], thetas: Thetas) -> tuple[Vector, Thetas, Any]:
+def answered(
+    rises_at: Callable[[Thetas], tuple[Vector, PyTree]], thetas: Thetas
+) -> tuple[Vector, Thetas, PyTree]:
     """Rises at every theta, their slopes there, and what else `rises_at` returns.
 
     The rise at one theta does not depend on the others, so one pull of ones gives the slopes of all.

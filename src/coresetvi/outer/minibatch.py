@@ -9,7 +9,7 @@ Near the anchor only third-order terms are left to the minibatch, so its noise a
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ class DataTerm(NamedTuple):
 
     value: Float[Array, ""]
     rises: Vector
-    memory: Any
+    memory: Quadratic | None
 
 
 def empty_surrogate(model: Model, data: Dataset) -> Quadratic:

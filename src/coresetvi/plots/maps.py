@@ -27,7 +27,7 @@ LARGEST_MARKER, SMALLEST_MARKER = 220.0, 18.0  # areas, in square points
 
 
 def predictive_entropy(
-    fit: Fit, x: Any, *, correct: bool | None = None, draws: Draws | None = None
+    fit: Fit, x: object, *, correct: bool | None = None, draws: Draws | None = None
 ) -> np.ndarray:
     """Entropy in nats of the predictive distribution over classes, one number per row of `x`.
 

@@ -17,7 +17,6 @@ Chains that have not mixed (R-hat above MIXED) say nothing about either: "unclea
 
 import dataclasses
 import math
-from typing import Any
 
 from .._json import plain
 from ..families.importance import usable
@@ -47,15 +46,15 @@ class Certificate:
     posterior: Numbers
     elbo: Numbers
     coreset: Numbers
-    fit: dict[str, Any]
+    fit: dict[str, object]
     chains: Numbers
     train: Numbers
     held_out: Numbers
     reference: Numbers
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Everything as plain numbers, words and dictionaries; what is not finite, as in JSON, is None."""
-        return plain(dataclasses.asdict(self))
+        return {name: plain(value) for name, value in dataclasses.asdict(self).items()}
 
     def lines(self) -> list[list[str]]:
         """(group, name, value) as text, in reading order."""

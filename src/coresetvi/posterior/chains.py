@@ -6,13 +6,13 @@ transition may adapt. Between chunks there is time for a progress bar and for Ct
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from ..fitting.progress import Progress
 from ..models.log_joint import LogJoint
@@ -52,8 +52,8 @@ class Tuning(NamedTuple):
 
     step_size: Array
     inverse_mass: Array
-    step_state: Any
-    mass_state: Any
+    step_state: PyTree
+    mass_state: PyTree
 
 
 def nuts_transition(key, state, log_density, step_size, inverse_mass):
@@ -86,7 +86,7 @@ def run_chains(
     num_warmup: int,
     num_samples: int,
     progress: bool | None,
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, Any]]:
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, object]]:
     """Draws (chains, draws, dim), their log-density, statistics of every draw, and what warm-up found.
 
     `starts`, one per chain, are in the frame's coordinates.
@@ -128,7 +128,7 @@ def build_schedule(num_warmup: int, num_samples: int) -> np.ndarray:
 
 
 @eqx.filter_jit
-def begin(log_joint: LogJoint, frame: Whitening, starts: Array) -> tuple[Any, Tuning]:
+def begin(log_joint: LogJoint, frame: Whitening, starts: Array) -> tuple[PyTree, Tuning]:
     """The chains' states, and a tuning as if the frame were right."""
     from blackjax.mcmc import hmc
 
@@ -149,7 +149,7 @@ def advance(
     method: str,
     log_joint: LogJoint,
     frame: Whitening,
-    carry: Any,
+    carry: tuple[PyTree, Tuning],
     key: PRNGKeyArray,
     first: Array,
     actions: Array,
@@ -185,7 +185,7 @@ def advance(
     return jax.lax.scan(step, carry, (numbers, actions))
 
 
-def adaptations(dense: bool) -> tuple[Any, Any]:
+def adaptations(dense: bool) -> tuple[tuple[Callable, ...], tuple[Callable, ...]]:
     """BlackJAX's estimators of the mass matrix and of the step size."""
     from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
     from blackjax.adaptation.step_size import dual_averaging_adaptation

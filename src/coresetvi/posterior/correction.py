@@ -1,7 +1,6 @@
 """`correct`: from draws of a coreset posterior to the full posterior, by one pass over the data."""
 
 import dataclasses
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -34,7 +33,7 @@ def correct(draws: Draws, data: Dataset) -> Draws:
     smooth, khat = smoothed_weights(log_w.ravel())
     # How the draws themselves were weighted, if by importance, is not what their correction is judged by.
     drawn = {name: draws.about[name] for name in ("khat", "khat_threshold", "ess") if name in draws.about}
-    about: dict[str, Any] = {
+    about: dict[str, object] = {
         "drawn": drawn,
         **draws.about,
         "khat": khat,

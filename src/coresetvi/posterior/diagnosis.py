@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -222,10 +221,10 @@ def describe_weights(coreset: Dataset) -> Numbers:
     }
 
 
-def describe_fit(fit: Fit) -> dict[str, Any]:
+def describe_fit(fit: Fit) -> dict[str, object]:
     """How the fit ended, and the norm of the inner problem's gradient then."""
     norms = fit.history.get("inner_gradient_norm", np.zeros(0))
-    found: dict[str, Any] = {"result": fit.result}
+    found: dict[str, object] = {"result": fit.result}
     return found | ({"inner_gradient_norm": float(norms[-1])} if norms.size else {})
 
 

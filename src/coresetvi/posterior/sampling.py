@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -109,7 +109,12 @@ def sample(
 
 
 def prepare(
-    target: Any, data: Any, method: str, counts: tuple[int, int, int], key: Any, progress: bool | None
+    target: object,
+    data: object,
+    method: str,
+    counts: tuple[int, int, int],
+    key: object,
+    progress: bool | None,
 ) -> Request:
     """The request for a fit, or for a model with data."""
     if isinstance(target, Fit):

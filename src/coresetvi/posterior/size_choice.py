@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +30,19 @@ SMALLEST, GROWTH = 10, 2
 NEW_SHARE = 0.1
 
 
+class SizeRow(TypedDict):
+    """What was found of one size."""
+
+    size: int
+    kl: float
+    kl_error: float
+    khat: float
+    verdict: str
+    nll: float
+    seconds: float
+    gap: NotRequired[float]
+
+
 @dataclasses.dataclass(frozen=True)
 class SizeChoice:
     """The fit that was chosen, whether it does what was asked, and everything that was tried.
@@ -41,7 +54,7 @@ class SizeChoice:
     certificate: Certificate
     met: bool
     goal: str
-    tried: list[dict[str, Any]]
+    tried: list[SizeRow]
 
     @property
     def size(self) -> int:
@@ -50,7 +63,8 @@ class SizeChoice:
 
     def __str__(self) -> str:
         names = [name for name in self.tried[0] if name != "kl_error"]
-        cells = [names] + [[_shown(row[name]) for name in names] for row in self.tried]
+        values = [[_shown(value) for name, value in row.items() if name in names] for row in self.tried]
+        cells = [names, *values]
         widths = [max(len(row[column]) for row in cells) for column in range(len(names))]
         table = [
             "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells
@@ -106,7 +120,7 @@ def choose_size(
     if nll_gap is not None:
         yardstick = fit(FullVI(), model, data, key=jax.random.fold_in(root, 2**31 - 1), progress=progress)
         best_nll = yardstick.evaluate(data if held_out is None else held_out, correct=False)["nll"]
-    tried: list[dict[str, Any]] = []
+    tried: list[SizeRow] = []
     fitted = certificate = None
     met = False
     for number, size in enumerate(series(sizes, max_size, data)):
@@ -128,7 +142,7 @@ def choose_size(
             met = certificate.verdict not in ("enlarge", "unclear") and row["kl"] <= target_kl
         else:
             row["gap"] = row["nll"] / best_nll - 1.0 if best_nll > 0 else row["nll"] - best_nll
-            met = row["gap"] <= nll_gap
+            met = nll_gap is not None and row["gap"] <= nll_gap
         tried.append(row)
         if met or fitted.result == "interrupted":
             break
@@ -189,7 +203,7 @@ def grow(
     )
 
 
-def size_row(size: int, certificate: Certificate, seconds: float) -> dict[str, Any]:
+def size_row(size: int, certificate: Certificate, seconds: float) -> SizeRow:
     """One row of `SizeChoice.tried`."""
     scores = certificate.held_out or certificate.train
     return {

@@ -6,13 +6,12 @@ sampling, no draw has to land where the posterior is by luck.
 """
 
 import math
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from ..errors import InputError
 from ..families.base import Family, Psi
@@ -39,7 +38,7 @@ def temper(
     key: PRNGKeyArray,
     *,
     progress: bool | None,
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+) -> tuple[np.ndarray, np.ndarray, dict[str, object]]:
     """Particles (S, d) of the posterior, their log-density, and how they came there from r."""
     start_key, key = jax.random.split(key)
     particles = draw_family(family, psi, start_key, num_particles)[0]
@@ -104,7 +103,7 @@ def next_temperature(
     # No floor that units could decide about; only not zero.
     variance = jnp.maximum(jnp.var(particles, axis=0), 1e-30)
 
-    def moves(theta: Array, key: PRNGKeyArray) -> tuple[Any, Array]:
+    def moves(theta: Array, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         def move(state, key):
             state, info = hmc_transition(key, state, log_density, step_size, variance)
             return state, info.acceptance_rate

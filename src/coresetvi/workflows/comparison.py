@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class Comparison:
     model: Model
     train: Dataset
     test: Dataset
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    options: dict[str, object] = dataclasses.field(default_factory=dict)
     num_steps: int | None = None
 
     def construction(self, cell: Cell) -> Construction:
@@ -85,7 +84,7 @@ def make_comparison(
     train: Dataset,
     test: Dataset,
     methods: Sequence[str],
-    options: dict[str, Any],
+    options: dict[str, object],
     num_steps: int | None = None,
 ) -> Comparison:
     """A comparison whose parts fit together; refuses an option that none of the methods has."""

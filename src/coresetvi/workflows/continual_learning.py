@@ -241,7 +241,7 @@ def careful(construction: Any) -> Any:
     tell today's posterior as well with less weight, but tomorrow's boundary lies elsewhere. A construction
     that leaves nothing open, such as `Condensation`, stays as it is.
     """
-    chosen: dict[str, Any] = {}
+    chosen: dict[str, object] = {}
     if getattr(construction, "learn", frozenset()) is None:
         chosen["learn"] = frozenset({"x", "weights"} if construction.weights.learnable else {"x"})
     if hasattr(construction, "optimizer") and construction.optimizer is None:

@@ -1,7 +1,6 @@
 """What estimators in the manner of scikit-learn share: from checked rows to a `Fit`, without scikit-learn."""
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -90,7 +89,13 @@ class CoresetEstimator:
         return construction
 
     def _learn(
-        self, model: Model, x: np.ndarray, y: np.ndarray, weights: np.ndarray, key: int, columns: Any
+        self,
+        model: Model,
+        x: np.ndarray,
+        y: np.ndarray,
+        weights: np.ndarray,
+        key: int,
+        columns: list[str] | None,
     ) -> Fit:
         """The fit to rows in the units of the model, and whether its importance weights can be trusted."""
         construction = self._construction(model, len(x))

@@ -24,7 +24,7 @@ TABLE, PICTURE = "comparison.csv", "comparison.png"
 FILE_NAME = re.compile(r"[a-z0-9-]+-(\d+|all)-\d+\.json")
 
 Record = dict[str, Any]
-Fingerprint = dict[str, Any]
+Fingerprint = dict[str, object]
 
 COMMON = {"data": "other data", "model": "another model", "version": "another version of coresetvi"}
 PARTS = COMMON | {"construction": "other settings of the method", "steps": "another number of steps"}
@@ -78,9 +78,12 @@ def parse_record(text: str) -> tuple[Fingerprint, Record]:
         content = {name: found[name] for name in ("fingerprint", "record")}
         if found["sha256"] != checksum(content):
             raise ValueError("its checksum does not match")
+        record = from_json(content["record"])
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError("it is no whole record") from error
-    return content["fingerprint"], from_json(content["record"])
+    if not isinstance(record, dict):
+        raise ValueError("it is no whole record")
+    return content["fingerprint"], record
 
 
 def read_record(file: Path, wanted: Mapping[str, Fingerprint]) -> Record:
@@ -106,7 +109,7 @@ def first_difference(found: Fingerprint, expected: Fingerprint, parts: Mapping[s
     return next(differing, None)
 
 
-def write_record(folder: Any, name: str, fingerprint: Fingerprint, record: Record) -> None:
+def write_record(folder: str | Path, name: str, fingerprint: Fingerprint, record: Record) -> None:
     """Write the record of that name, whole or not at all."""
     content = {
         "fingerprint": to_json(fingerprint, "fingerprint"),
