@@ -139,7 +139,9 @@ class Draws:
             (self.about["drawn"] if corrected else self.about, "use method='smc' or 'nuts'."),
             (self.about if corrected else {}, "use a larger coreset."),
         ):
-            if "khat" in quality and not usable(quality):
+            # Beside these, `about` holds words and lists.
+            judged = {name: quality[name] for name in ("ess", "khat", "khat_threshold") if name in quality}
+            if "khat" in quality and not usable(judged):
                 found.append(
                     f"Importance weights {'of the data ' if quality is self.about and corrected else ''}"
                     f"are too uneven (k-hat {quality['khat']:.2f}, above {quality['khat_threshold']:.2f}); "
