@@ -28,7 +28,10 @@ from .starts import check_size
 
 
 class HilbertCoreset(PlainVI):
-    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them."""
+    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them.
+
+    Subclasses repeat `__init__`: type checkers would otherwise make one up from the fields, in their order.
+    """
 
     size: int
     family: Family | None
@@ -65,6 +68,7 @@ class GIGA(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(hilbert.giga)
 
 
@@ -76,6 +80,7 @@ class FrankWolfe(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(hilbert.frank_wolfe)
 
 
@@ -87,6 +92,7 @@ class ImportanceSampling(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(hilbert.importance_sampling)
 
 
@@ -98,6 +104,7 @@ class HardThresholding(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(hilbert.hard_thresholding)
 
 
