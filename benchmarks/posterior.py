@@ -6,10 +6,12 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import numpy as np
 
 import coresetvi as cvi
 from coresetvi import plots
+from coresetvi.plots import maps
 from coresetvi.posterior.distances import gaussian_kl
 
 KEYS = (0, 1, 2)
@@ -100,7 +102,7 @@ def million_coreset() -> dict[str, float]:
         "fit_seconds": fitted - began,
         "nuts_seconds": done - fitted,
         "peak_bytes": peak,
-        "data_bytes": float(sum(leaf.nbytes for leaf in (train.x, train.y, train.weights))),
+        "data_bytes": float(sum(leaf.nbytes for leaf in jax.tree.leaves((train.x, train.y, train.weights)))),
         "kl": certificate.posterior["kl"],
         "khat": certificate.posterior["khat"],
         "diagnose_seconds": time.perf_counter() - done,
@@ -137,8 +139,8 @@ def halfmoon() -> list[dict[str, object]]:
     """
     train, _ = cvi.datasets.halfmoon()
     model = cvi.models.BayesianMLP(2, hidden=(20,))
-    bounds = plots.around(train)
-    grid = plots.grid(bounds, RESOLUTION)[2]
+    bounds = maps.around(train)
+    grid = maps.grid(bounds, RESOLUTION)[2]
     full = cvi.sample(model, train, num_samples=500, num_warmup=500, key=5)
     rows, panels, reference = [], [], None
     for key in KEYS:

@@ -12,6 +12,7 @@ def laplace(x, y, weights) -> tuple[np.ndarray, np.ndarray]:
         logit = x @ candidate
         return np.sum(weights * (y * logit - np.logaddexp(0.0, logit))) - 0.5 * candidate @ candidate
 
+    precision = np.eye(len(theta))
     for _ in range(200):
         probability = 0.5 * (1.0 + np.tanh(0.5 * (x @ theta)))
         gradient = x.T @ (weights * (y - probability)) - theta

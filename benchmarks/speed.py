@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,8 @@ def unrolled(dim: int, inner_steps: int, chunks: int = 8) -> dict[str, float]:
         began = time.perf_counter()
         jax.block_until_ready(run_chunk(*arguments))
         times.append((time.perf_counter() - began) / CHUNK * 1e3)
-    executable = run_chunk.lower(*arguments).compile()
+    program: Any = run_chunk  # jitted
+    executable = program.lower(*arguments).compile()
     memory = executable.compiled.memory_analysis().temp_size_in_bytes / 2**20
     return {
         "dim": dim,

@@ -1,12 +1,13 @@
 """Exact answers and small tools that several test files share."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.stats
 from jax.flatten_util import ravel_pytree
 
 import coresetvi as cvi
@@ -25,6 +26,7 @@ from coresetvi.weights import Free, WeightMap
 
 # Fixed seeds make a statistical test repeatable; at this many standard errors it is also hard to be unlucky.
 MAX_Z = 4.5
+OneModel = TypeVar("OneModel", bound=Model)
 
 
 @pytest.fixture
@@ -50,6 +52,12 @@ def gaussian_kl(mean, covariance, other_mean, other_covariance) -> float:
     distance = gap @ np.linalg.solve(other_covariance, gap)
     volumes = np.linalg.slogdet(other_covariance)[1] - np.linalg.slogdet(covariance)[1]
     return float(0.5 * (trace + distance - mean.size + volumes))
+
+
+def normal(mean, covariance) -> Any:
+    """scipy's normal distribution; its stubs have not heard of covariance matrices."""
+    frozen: Any = scipy.stats.multivariate_normal
+    return frozen(np.asarray(mean), np.asarray(covariance))
 
 
 def full_rank(mean, covariance) -> dict[str, jax.Array]:
@@ -84,6 +92,14 @@ def cosine(one, other) -> float:
     return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
 
 
+@overload
+def rows(
+    model_name: Literal["linear"], num_rows: int = 40, num_features: int = 2, seed: int = 0
+) -> tuple[LinearRegression, Dataset]: ...
+@overload
+def rows(
+    model_name: str, num_rows: int = 40, num_features: int = 2, seed: int = 0
+) -> tuple[Model, Dataset]: ...
 def rows(model_name: str, num_rows: int = 40, num_features: int = 2, seed: int = 0) -> tuple[Model, Dataset]:
     """A model and data drawn from it, with correlated columns and unequal weights."""
     generator = np.random.default_rng(seed)
@@ -109,10 +125,10 @@ def set_up(construction: Construction, model: Model, data: Dataset) -> tuple[Pla
     return plan, plan.start(jax.random.key(1))
 
 
-class Case(NamedTuple):
+class Case(NamedTuple, Generic[OneModel]):
     """A coreset and every function of it that a step evaluates, written out from Eqs. 9 and 13."""
 
-    model: Model
+    model: OneModel
     data: Dataset
     frame: Parametrisation
     learned: Leaves
@@ -183,7 +199,7 @@ def take_step(optimizer: Optimizer, target: CaseTarget, learned, psi, state, sca
 
 
 def coreset_case(
-    model: Model,
+    model: OneModel,
     data: Dataset,
     family: Family,
     *,
@@ -191,7 +207,7 @@ def coreset_case(
     weights: WeightMap | None = None,
     size: int = 5,
     seed: int = 0,
-) -> Case:
+) -> Case[OneModel]:
     """A subset of the data as a coreset whose `learn` leaves can move."""
     data = model.check(data)
     frame = parametrise(data, weights or Free(), learn, model.num_classes)
@@ -213,7 +229,7 @@ def coreset_case(
 
 def fit_by_hand(model, coreset, psi, family=None, **changes):
     """A fit that nobody fitted, with this r."""
-    fields = {
+    fields: dict[str, Any] = {
         "coreset": model.check(coreset),
         "model": model,
         "family": family or FullRank(),

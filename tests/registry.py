@@ -4,7 +4,7 @@ Sizes are tiny because every (construction, model) pair costs a compilation; wha
 made where the law is tested.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 import coresetvi as cvi
 from coresetvi.constructions.base import Construction
 from coresetvi.families import FullRank, LowRank, MeanField, Point
-from coresetvi.inner import Alternating, Implicit, Joint, Mcmc, Truncated, Unrolled
+from coresetvi.inner import Alternating, Implicit, Inner, Joint, Mcmc, Truncated, Unrolled
 from coresetvi.models import (
     BayesianMLP,
     FromCallables,
@@ -24,7 +24,7 @@ from coresetvi.models import (
 )
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
 from coresetvi.outer import Adam
-from coresetvi.weights import Fixed, Free, Simplex, Unit
+from coresetvi.weights import Fixed, Free, Simplex, Unit, WeightMap
 
 ROWS = 60
 SIZE = 5
@@ -110,7 +110,7 @@ def paper_row(*learn: str, weights=None, objective=None) -> cvi.BBPSVI:
     )
 
 
-def with_inner(inner, **options) -> cvi.BBPSVI:
+def with_inner(inner: Inner, **options: Any) -> cvi.BBPSVI:
     return cvi.BBPSVI(SIZE, learn={"x", "weights"}, objective=ImportanceElbo(8), inner=inner, **options)
 
 
@@ -196,7 +196,7 @@ FAMILIES = {
 class MapCase(NamedTuple):
     """A `learnable` map can hold any weights that add up to the total; the others ignore those."""
 
-    weight_map: object
+    weight_map: WeightMap
     learnable: bool
 
 
@@ -218,7 +218,8 @@ def logistic_laplace(x, y, weights, prior_scale) -> tuple[np.ndarray, np.ndarray
     """
     x, y, weights = (np.asarray(array, np.float64) for array in (x, y, weights))
     prior = np.diag(np.broadcast_to(1.0 / np.square(prior_scale, dtype=np.float64), x.shape[1]))
-    theta = np.zeros(x.shape[1])
+    theta = step = np.zeros(x.shape[1])
+    precision = prior
     for _ in range(50):
         chance = 1.0 / (1.0 + np.exp(-x @ theta))
         gradient = x.T @ (weights * (y - chance)) - prior @ theta

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -38,11 +38,17 @@ MODEL = LogisticRegression(2)
 SUBSET = cvi.RandomSubset(SIZE, num_samples=2)
 
 
-def fit(construction=SUBSET, model=MODEL, data=BINARY, **options):
+def mistaken(argument: object) -> Any:
+    """An argument of a wrong type, past the type checker, which would refuse it before the library can."""
+    return argument
+
+
+def fit(construction: Any = SUBSET, model: Any = MODEL, data: Any = BINARY, **options: Any) -> object:
+    """`cvi.fit` for arguments that may be of a wrong type."""
     return cvi.fit(construction, model, data, **{"key": 0, "num_steps": 1, "progress": False, **options})
 
 
-def psvi(size=SIZE, **options):
+def psvi(size: int = SIZE, **options: Any) -> cvi.BBPSVI:
     """The cheapest BB PSVI to compile, should a bad argument get that far."""
     return cvi.BBPSVI(size, **{"inner": Joint(), "objective": ImportanceElbo(2), **options})
 
@@ -77,17 +83,17 @@ REFUSALS: dict[str, Refusal] = {
     "size 0": refusal(lambda: cvi.BBPSVI(0), "size", "0"),
     "size -3": refusal(lambda: cvi.BBPSVI(-3), "size", "-3"),
     "size True": refusal(lambda: cvi.BBPSVI(True), "size", "True"),
-    "size 2.5": refusal(lambda: cvi.BBPSVI(2.5), "size", "2.5"),
-    "size text": refusal(lambda: cvi.BBPSVI("5"), "size", "'5'"),
+    "size 2.5": refusal(lambda: cvi.BBPSVI(mistaken(2.5)), "size", "2.5"),
+    "size text": refusal(lambda: cvi.BBPSVI(mistaken("5")), "size", "'5'"),
     "size above the rows": refusal(lambda: fit(psvi(61)), "size", "61", "60 rows"),
     "subset of 0": refusal(lambda: cvi.RandomSubset(0), "size", "0"),
     "subset of True": refusal(lambda: cvi.RandomSubset(True), "size", "True"),
-    "subset of 2.5": refusal(lambda: cvi.RandomSubset(2.5), "size", "2.5"),
-    "subset of text": refusal(lambda: cvi.RandomSubset("5"), "size", "'5'"),
+    "subset of 2.5": refusal(lambda: cvi.RandomSubset(mistaken(2.5)), "size", "2.5"),
+    "subset of text": refusal(lambda: cvi.RandomSubset(mistaken("5")), "size", "'5'"),
     "subset above the rows": refusal(lambda: fit(cvi.RandomSubset(61)), "size", "61", "60 rows"),
     # Parts and options of a construction
     "unknown learn": refusal(lambda: cvi.BBPSVI(5, learn={"x", "labels"}), "learn", "'labels'", "weights"),
-    "learn is no set": refusal(lambda: cvi.BBPSVI(5, learn=3), "learn", "3"),
+    "learn is no set": refusal(lambda: cvi.BBPSVI(5, learn=mistaken(3)), "learn", "3"),
     "learn is a word": refusal(lambda: cvi.BBPSVI(5, learn="weights"), "learn"),
     "learn fixed weights": refusal(
         lambda: cvi.BBPSVI(5, learn={"weights"}, weights=Fixed()), "Fixed", "weights", "learn"
@@ -129,20 +135,12 @@ REFUSALS: dict[str, Refusal] = {
     "tolerance 0": refusal(lambda: Implicit(tolerance=0.0), "tolerance", "Implicit"),
     "rank 0": refusal(lambda: LowRank(0), "LowRank", "rank", "0"),
     # Arguments of fit
-    "no construction": refusal(lambda: cvi.fit(None, MODEL, BINARY, key=0), "first argument", "construction"),
-    "construction is a class": refusal(
-        lambda: cvi.fit(cvi.BBPSVI, MODEL, BINARY, key=0), "first argument", "BBPSVI(size="
-    ),
-    "construction is an array": refusal(
-        lambda: cvi.fit(np.zeros((40, 3)), MODEL, BINARY, key=0), "first argument", "construction"
-    ),
-    "arguments swapped": refusal(
-        lambda: cvi.fit(MODEL, SUBSET, BINARY, key=0), "first argument", "LogisticRegression"
-    ),
-    "model is data": refusal(lambda: cvi.fit(SUBSET, BINARY, MODEL, key=0), "second argument", "model"),
-    "model is a class": refusal(
-        lambda: cvi.fit(SUBSET, LogisticRegression, BINARY, key=0), "second argument", "model"
-    ),
+    "no construction": refusal(lambda: fit(None), "first argument", "construction"),
+    "construction is a class": refusal(lambda: fit(cvi.BBPSVI), "first argument", "BBPSVI(size="),
+    "construction is an array": refusal(lambda: fit(np.zeros((40, 3))), "first argument", "construction"),
+    "arguments swapped": refusal(lambda: fit(MODEL, SUBSET), "first argument", "LogisticRegression"),
+    "model is data": refusal(lambda: fit(SUBSET, BINARY, MODEL), "second argument", "model"),
+    "model is a class": refusal(lambda: fit(SUBSET, LogisticRegression), "second argument", "model"),
     "data are a tuple": refusal(lambda: fit(data=(X, X[:, 0])), "third argument", "Dataset", "tuple"),
     "data are an array": refusal(lambda: fit(data=X), "third argument", "Dataset", "ndarray"),
     "key is text": refusal(lambda: fit(key="zero"), "key", "zero"),
@@ -211,7 +209,7 @@ REFUSALS: dict[str, Refusal] = {
     "predict nothing": refusal(lambda: fitted().predict(np.zeros((0, 2))), "x", "no rows"),
     "predict without draws": refusal(lambda: fitted().predict(X, num_samples=0), "num_samples", "0"),
     "predict by a fraction of draws": refusal(
-        lambda: fitted().predict(X, num_samples=2.5), "num_samples", "2.5"
+        lambda: fitted().predict(X, num_samples=mistaken(2.5)), "num_samples", "2.5"
     ),
     "evaluate other columns": refusal(
         lambda: fitted().evaluate(cvi.Dataset(np.zeros((2, 3)), [0, 1])), "x", "(3,)", "(2,)"
@@ -220,7 +218,7 @@ REFUSALS: dict[str, Refusal] = {
     "evaluate unknown classes": refusal(
         lambda: fitted().evaluate(cvi.Dataset(X, labels(X, 3))), "y", "2", "classes 0 to 1"
     ),
-    "evaluate an array": refusal(lambda: fitted().evaluate(X), "Dataset", "ndarray"),
+    "evaluate an array": refusal(lambda: fitted().evaluate(mistaken(X)), "Dataset", "ndarray"),
     "predict with a model that cannot": refusal(
         lambda: cvi.Fit(
             BINARY,
@@ -241,8 +239,8 @@ REFUSALS: dict[str, Refusal] = {
 
 # Not refused, although a type checker might.
 ACCEPTED: dict[str, Callable[[], object]] = {
-    "size from numpy": lambda: cvi.BBPSVI(np.int64(5)),
-    "subset size from numpy": lambda: cvi.RandomSubset(np.int64(5)),
+    "size from numpy": lambda: cvi.BBPSVI(mistaken(np.int64(5))),
+    "subset size from numpy": lambda: cvi.RandomSubset(mistaken(np.int64(5))),
     "key from numpy": lambda: fit(key=np.int64(5)),
     "num_steps from numpy": lambda: fit(num_steps=np.int64(1)),
     "x as a list": lambda: fitted().predict([[0, 1], [1, 0]]),
@@ -295,7 +293,7 @@ def test_input_errors_are_value_errors_and_of_one_family():
 # What is unusual but fine
 
 
-def psvi_kl(data, prior_scale=1.0, scales=1.0):
+def psvi_kl(data: cvi.Dataset, prior_scale: float = 1.0, scales: float | np.ndarray = 1.0) -> float:
     """KL from the coreset's posterior to the data's, in nats; columns are measured in units of `scales`."""
     model = LogisticRegression(data.dim, prior_scale=prior_scale)
     fit = cvi.fit(cvi.BBPSVI(size=20), model, data, key=0, progress=False)

@@ -180,7 +180,7 @@ def quick(monkeypatch):
     def make(size, **_):
         return cvi.RandomSubset(size, family=cvi.families.MeanField())
 
-    monkeypatch.setattr(cli.demonstration, "BBPSVI", make)
+    monkeypatch.setattr(demo, "BBPSVI", make)
     monkeypatch.setitem(by_name.METHODS, "bb-psvi", by_name.METHODS["bb-psvi"]._replace(make=make))
 
 

@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
@@ -332,10 +333,12 @@ def test_figure(answer):
     assert len(nll.lines) == 3 and len(nll.containers) == 2
     assert len(kl.lines) == len(kl.containers) == 2  # without a coreset there is no KL
     subset, level = nll.lines[0], nll.lines[1]
-    assert subset.get_xdata().tolist() == [5, 8]
-    assert subset.get_ydata().tolist() == [row["nll"]["mean"] for row in answer["summary"][:2]]
-    assert list(level.get_ydata()) == [answer["summary"][2]["nll"]["mean"]] * 2
-    segment = nll.containers[0].lines[2][0].get_segments()[0]
+    assert np.asarray(subset.get_xdata()).tolist() == [5, 8]
+    assert np.asarray(subset.get_ydata()).tolist() == [row["nll"]["mean"] for row in answer["summary"][:2]]
+    assert np.asarray(level.get_ydata()).tolist() == [answer["summary"][2]["nll"]["mean"]] * 2
+    bars = nll.containers[0]
+    assert isinstance(bars, ErrorbarContainer)
+    segment = bars.lines[2][0].get_segments()[0]
     low, high = sorted(segment[:, 1])
     assert (high - low) / 2 == pytest.approx(answer["summary"][0]["nll"]["standard_error"])
     assert [text.get_text() for text in figure.legends[0].texts] == METHODS
@@ -372,6 +375,7 @@ def test_split_keeps_the_classes_in_proportion():
     y = np.repeat([0, 1, 2], [60, 30, 10])
     data = cvi.Dataset(np.arange(100.0), y)
     train, test = held_out.split_rows(data, 3, 0.2, seed=1)
+    assert train.indices is not None and test.indices is not None
     rows = np.concatenate([train.indices, test.indices])
     assert sorted(rows.tolist()) == list(range(100)) and len(test) == 20
     counts = np.bincount(np.asarray(test.y), minlength=3)

@@ -81,7 +81,7 @@ def cache_settings(monkeypatch):
 def test_compiled_programs_are_kept_in_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     compilation.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "coresetvi" / "jit")
+    assert jax.config.values["jax_compilation_cache_dir"] == str(tmp_path / "coresetvi" / "jit")
     assert (tmp_path / "coresetvi" / "jit").is_dir()
 
 
@@ -90,9 +90,9 @@ def test_where_the_user_has_chosen_or_nothing_can_be_kept_the_cache_is_left_alon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
     compilation.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir is None and not list(tmp_path.iterdir())
+    assert jax.config.values["jax_compilation_cache_dir"] is None and not list(tmp_path.iterdir())
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     compilation.enable_compilation_cache()
-    assert jax.config.jax_compilation_cache_dir is None
+    assert jax.config.values["jax_compilation_cache_dir"] is None

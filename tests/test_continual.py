@@ -45,6 +45,7 @@ def test_a_construction_that_leaves_nothing_open_learns_task_after_task(name):
         rows = np.isin(Y, classes)
         fitted = learner.update(cvi.Dataset(X[rows], Y[rows]), budget)
     assert fitted.model.num_classes == learner.num_classes == 3
+    assert learner.coreset is not None and learner.coreset.y is not None
     assert len(learner.coreset) == 6 and fitted.coreset is learner.coreset
     assert np.all(np.isfinite(fitted.coreset.x)) and fitted.result == "finished"
     # Labels are soft, and each still says which class its point came from.

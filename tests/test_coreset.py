@@ -1,5 +1,7 @@
 """The coreset as something to optimise: where it starts, its units, and sums over weighted rows."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -16,7 +18,7 @@ from coresetvi.constructions.starts import allocate, start_leaves, start_weights
 from coresetvi.data import Dataset, concatenate
 from coresetvi.errors import InputError
 from coresetvi.inner import Joint
-from coresetvi.models import LinearRegression
+from coresetvi.models import LinearRegression, LogisticRegression
 from coresetvi.models import sums as effort
 from coresetvi.models import sums as likelihood_sums
 from coresetvi.models.sums import log_likelihood_sums
@@ -96,6 +98,7 @@ def test_a_soft_label_is_the_mean_over_classes(name):
     """sum_c z_mc log p(c | u_m, theta): a sum over hard labels, each weighing its probability."""
     model, data = case_data(name)
     num_classes = model.num_classes
+    assert num_classes is not None
     softly = soft(data, num_classes)
     expected = sum(
         sums_of(
@@ -111,6 +114,7 @@ def test_a_soft_label_is_the_mean_over_classes(name):
 @every_classifier
 def test_a_certain_soft_label_is_the_hard_label(name):
     model, data = case_data(name)
+    assert model.num_classes is not None
     certain = Dataset(data.x, jax.nn.one_hot(data.y, model.num_classes), data.weights)
     hard, softly = (sums_of(model, draws(model), each) for each in (data, certain))
     np.testing.assert_allclose(softly, hard, rtol=1e-6)
@@ -178,7 +182,9 @@ def test_blocks_are_as_small_as_they_should_be(monkeypatch):
     monkeypatch.setattr(effort, "numbers_per_row", lambda model, data: 1)
     seen = []
 
-    class Watched(type(model)):
+    class Watched(LogisticRegression):
+        __init__ = LogisticRegression.__init__
+
         def log_likelihood(self, theta, x, y):
             seen.append(x.shape[0])
             return super().log_likelihood(theta, x, y)
@@ -193,6 +199,7 @@ def test_blocks_are_as_small_as_they_should_be(monkeypatch):
 @double
 def test_the_linear_posterior_does_not_see_rows_without_weight():
     model, data = case_data("linear")
+    assert isinstance(model, LinearRegression)
     for one, other in zip(model.posterior(data), model.posterior(padded(data)), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10)
 
@@ -257,7 +264,7 @@ def test_learned_labels_of_a_regression_are_the_labels_in_their_own_units():
     data = LinearRegression(2).check(Dataset(X, values(X)))
     frame = parametrise(data, Simplex(), frozenset({"y"}), None)
     leaves, indices = start_leaves(frame, data, 6, "subset", jax.random.key(0))
-    np.testing.assert_allclose(frame.build(leaves).y, data.y[indices], rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(frame.build(leaves).y), data.y[indices], rtol=1e-6)
     assert abs(float(np.mean(leaves["y"]))) < 3.0  # standardised: the labels themselves lie around 5
 
 
@@ -279,7 +286,7 @@ def test_a_subset_start_is_rows_of_the_data_with_every_class(case, size):
     for seed in range(2):
         leaves, indices = start_leaves(frame, data, size, "subset", jax.random.key(seed))
         points = frame.build(leaves)
-        assert len(np.unique(indices)) == size
+        assert indices is not None and len(np.unique(indices)) == size
         assert set(np.asarray(points.y).tolist()) == {0, 1}
         np.testing.assert_array_equal(points.y, data.y[indices])
         np.testing.assert_allclose(points.x, data.x[indices], rtol=1e-5, atol=1e-6)
@@ -403,10 +410,10 @@ THETAS = jnp.asarray([[1.6, -2.1], [0.6, -1.1], [0.1, -0.7], [0.5, -0.6]])
 class Probe(Optimizer):
     """Moves nothing and records the data term of the step at the first of `THETAS` as its `loss`."""
 
-    uses_inner_gradient = True
-    needs_exact_data = False
-    needs_slopes = False
-    default_steps = 10
+    uses_inner_gradient: ClassVar[bool] = True
+    needs_exact_data: ClassVar[bool] = False
+    needs_slopes: ClassVar[bool] = False
+    default_steps: ClassVar[int] = 10
 
     def init(self, learned, family, psi):
         return ()
@@ -424,10 +431,10 @@ class Probe(Optimizer):
 class ExactProbe(Optimizer):
     """The same, with minibatch noise kept out as far as possible."""
 
-    uses_inner_gradient = True
-    needs_exact_data = True
-    needs_slopes = False
-    default_steps = 10
+    uses_inner_gradient: ClassVar[bool] = True
+    needs_exact_data: ClassVar[bool] = True
+    needs_slopes: ClassVar[bool] = False
+    default_steps: ClassVar[int] = 10
     init, ask, tell = Probe.init, Probe.ask, Probe.tell
 
 

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +52,7 @@ def test_generators_repeat_with_the_seed_and_only_then(name):
 def test_classes_are_balanced_shuffled_and_the_test_set_stays(name, classes):
     train, test = datasets.load(name)
     assert (train.x.shape, test.x.shape, train.y.dtype) == ((1000, 2), (1000, 2), "int32")
-    assert np.bincount(train.y).tolist() == [1000 // classes] * classes
+    assert np.bincount(np.asarray(train.y)).tolist() == [1000 // classes] * classes
     assert len(set(train.y[:20].tolist())) == classes
     np.testing.assert_array_equal(datasets.load(name, n=50)[1].x, test.x)
 
@@ -124,8 +125,8 @@ def test_phishing():
     train, test = datasets.phishing()
     assert (train.x.shape, test.x.shape, train.columns[-1]) == ((9950, 11), (1105, 11), "ones")
     np.testing.assert_array_equal(train.x, raw["X"].astype(np.float32))
-    np.testing.assert_array_equal(2 * train.y - 1, raw["y"])
-    np.testing.assert_array_equal(2 * test.y - 1, raw["yt"])
+    np.testing.assert_array_equal(2 * np.asarray(train.y) - 1, raw["y"])
+    np.testing.assert_array_equal(2 * np.asarray(test.y) - 1, raw["yt"])
 
 
 def test_adult_from_the_raw_files_is_the_prepared_one():
@@ -149,7 +150,7 @@ def test_nslkdd_and_its_shifted_test_set():
     np.testing.assert_array_equal(test.x, raw["Xt"])
     np.testing.assert_array_equal(shifted.x, raw["Xo"])
     np.testing.assert_array_equal(shifted.y, raw["yo"])
-    assert "NOT webspam" in datasets.nslkdd.__doc__
+    assert "NOT webspam" in (datasets.nslkdd.__doc__ or "")
 
 
 def test_mnist():
@@ -157,7 +158,7 @@ def test_mnist():
     train, test = datasets.mnist()
     assert (train.x.shape, test.x.shape) == ((60_000, 28, 28, 1), (10_000, 28, 28, 1))
     assert (train.x.dtype, train.y.dtype) == ("float32", "int32")
-    assert np.bincount(test.y).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+    assert np.bincount(np.asarray(test.y)).tolist() == [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
     # The published mean and deviation of the training pixels, to the digits that are known.
     background, ink = float(train.x.min()), float(train.x.max())
     deviation = 1.0 / (ink - background)
@@ -253,7 +254,8 @@ def save_phishing(path, **changes):
     arrays = {"X": rng.normal(size=(50, 11)), "y": rng.choice([-1.0, 1.0], 50)}
     arrays |= {"Xt": arrays["X"][:5], "yt": arrays["y"][:5]}
     arrays |= changes
-    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    kept: dict[str, Any] = {key: value for key, value in arrays.items() if value is not None}
+    np.savez(path, **kept)
 
 
 def test_the_cache_is_searched_too(folder, monkeypatch):
@@ -394,7 +396,8 @@ def save_uci(path, **changes):
     arrays = {"X": rng.normal(size=(10, 3)), "y": rng.normal(size=10)}
     arrays |= {f"test_idx_{split}": np.array([split, 9]) for split in range(3)}
     arrays |= changes
-    np.savez(path, **{key: value for key, value in arrays.items() if value is not None})
+    kept: dict[str, Any] = {key: value for key, value in arrays.items() if value is not None}
+    np.savez(path, **kept)
 
 
 def test_uci_names_and_splits_that_do_not_exist_are_told(folder):

@@ -189,10 +189,15 @@ def test_a_hopeless_coreset_is_not_corrected_in_silence():
     assert len(corrected.warnings) == 1 and "use a larger coreset" in corrected.warnings[0]
 
 
+def assert_same_log_weights(one: Draws, other: Draws) -> None:
+    assert one.log_weights is not None and other.log_weights is not None
+    np.testing.assert_allclose(one.log_weights, other.log_weights, atol=2e-3)
+
+
 def test_corrections_do_not_add_up():
     draws = draws_of((0.5, 1.3))
     once = cvi.correct(draws, DATA)
-    np.testing.assert_allclose(cvi.correct(once, DATA).log_weights, once.log_weights, atol=2e-3)
+    assert_same_log_weights(cvi.correct(once, DATA), once)
 
 
 EQUAL_DATA = {
@@ -208,7 +213,7 @@ EQUAL_DATA = {
 @pytest.mark.parametrize("name", EQUAL_DATA)
 def test_data_that_say_the_same_correct_the_same(name):
     one, two = (cvi.correct(draws_of((0.5, 1.3)), data) for data in EQUAL_DATA[name])
-    np.testing.assert_allclose(one.log_weights, two.log_weights, atol=2e-3)
+    assert_same_log_weights(one, two)
     assert_corrected(one, *LINEAR.posterior(EQUAL_DATA[name][1]))
 
 
@@ -222,9 +227,9 @@ def test_columns_go_by_name():
         np.c_[X[:, 2], np.full(200, 9.0), X[:, :2]], Y, columns=["weight", "id", "age", "height"]
     )
     plain = cvi.correct(draws, DATA)
-    np.testing.assert_allclose(cvi.correct(named, other).log_weights, plain.log_weights, atol=2e-3)
+    assert_same_log_weights(cvi.correct(named, other), plain)
     # Without names, positions count.
-    np.testing.assert_allclose(cvi.correct(named, DATA).log_weights, plain.log_weights, atol=2e-3)
+    assert_same_log_weights(cvi.correct(named, DATA), plain)
     assert align(other, named.data).columns == names
 
 
@@ -568,11 +573,11 @@ def test_a_reference_adds_distances_in_its_own_units():
     # Units: a model of the same rows in other units, with the same draws in them.
     units = np.array([1e-3, 1.0, 1e3])
     scaled = LINEAR.check(cvi.Dataset(np.asarray(fit.coreset.x) * units, fit.coreset.y, fit.coreset.weights))
-    in_units = [
+    scaled_draws, scaled_reference = (
         dataclasses.replace(one, flat=(one.flat / units).astype(np.float32), data=scaled)
         for one in (draws, reference)
-    ]
-    again = diagnostics.compare(*in_units, cvi.Dataset(X * units, Y), jax.random.key(0))
+    )
+    again = diagnostics.compare(scaled_draws, scaled_reference, cvi.Dataset(X * units, Y), jax.random.key(0))
     before = diagnostics.compare(draws, reference, DATA, jax.random.key(0))
     for name in ("gaussian_kl", "sliced_wasserstein", "mmd", "largest_squared_z"):
         assert again[name] == pytest.approx(before[name], rel=0.02, abs=1e-3)

@@ -6,7 +6,7 @@ import re
 import shlex
 import tomllib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -160,13 +160,19 @@ def commands_of(page: Path) -> list[list[str]]:
     return [found[1:] for found in words if found[:1] == ["coresetvi"]]
 
 
+def commands() -> dict[str, Any]:
+    """The command line's own, by name."""
+    group: Any = typer.main.get_command(cli.build_app())
+    return group.commands
+
+
 def options_of(command) -> set[str]:
     return {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_commands_and_their_options_exist(page):
-    known = typer.main.get_command(cli.build_app()).commands
+    known = commands()
     for name, *words in commands_of(page):
         if name not in known and name in ADDED:
             continue
@@ -177,7 +183,7 @@ def test_commands_and_their_options_exist(page):
 
 def test_options_in_running_text_exist():
     """An option that is named without its command belongs to one of them."""
-    known = typer.main.get_command(cli.build_app()).commands
+    known = commands()
     every = {"--help", "--version"}.union(*(options_of(command) for command in known.values()))
     for page in PAGES:
         if ADDED <= known.keys():

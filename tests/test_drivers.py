@@ -93,7 +93,7 @@ def test_points_are_kept_as_often_as_their_weights_say():
     keys = jax.random.split(jax.random.key(3), number)
     for size, inclusion in expected.items():
         assert inclusion.sum() == pytest.approx(size)
-        counts = np.zeros(3)
+        counts, rows = np.zeros(3), np.zeros(0, int)
         for key in keys:
             rows = drivers.draw_points(coreset, size, key)
             counts[rows] += 1

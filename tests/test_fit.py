@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 import math
 import sys
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ class CountingPlan(Plan):
         return self.data, {"mean": state["count"][None], "log_scale": state["fuse"][None]}
 
 
-def count(construction=None, *, key=0, num_steps=50, model=LINE, data=POINTS, **options):
+def count(construction=None, *, key: Any = 0, num_steps: int | None = 50, model=LINE, data=POINTS, **options):
     construction = Counter() if construction is None else construction
     return cvi.fit(construction, model, data, key=key, num_steps=num_steps, progress=False, **options)
 
@@ -451,7 +451,7 @@ def test_a_loss_that_still_moves_is_left_alone(rate):
 
 def test_one_draw_says_nothing_about_the_kl_and_so_does_not_end_a_fit():
     solved = InnerInfo(jnp.zeros(()), jnp.asarray(1), jnp.asarray(True))
-    one, two = (step_info(jnp.zeros(()), *jnp.ones((4, num)), solved).kl for num in (1, 2))
+    one, two = (step_info(jnp.zeros(()), *[jnp.ones(num)] * 4, inner=solved).kl for num in (1, 2))
     assert np.isnan(one)
     assert two == 0.0
     schedule = open_schedule(300)
@@ -513,7 +513,8 @@ def test_the_default_matches_the_posterior(easy):
     target = logistic_laplace(data.x, data.y, data.weights, 1.0)
     assert gaussian_kl(*logistic_laplace(coreset.x, coreset.y, coreset.weights, 1.0), *target) < 0.05
     # And so does r, which is fitted to the coreset and not to a Laplace approximation of it.
-    assert gaussian_kl(*fit.family.moments(fit.psi), *target) < 0.1
+    mean, covariance = fit.family.moments(fit.psi)
+    assert gaussian_kl(mean, covariance, *target) < 0.1
 
 
 def test_the_default_knows_that_it_matches(easy):
@@ -813,10 +814,10 @@ def test_a_part_that_no_file_can_hold_does_not_stop_a_save(tmp_path):
 
 # Watching
 
-WATCHED = {"inner": Joint(), "objective": ImportanceElbo(4)}
+WATCHED: dict[str, Any] = {"inner": Joint(), "objective": ImportanceElbo(4)}
 
 
-def watched(num_trials=None, **options):
+def watched(num_trials=None, **options) -> tuple[Any, list[tuple[int, Any]]]:
     """A fit of 50 steps, and what was seen of it on the way."""
     seen = []
     train, _ = cvi.datasets.synthetic_lr(n=60, dim=2)

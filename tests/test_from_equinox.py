@@ -1,6 +1,7 @@
 """Equinox networks as models, and `FromCallables` with every kind of tree for parameters."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import exact
@@ -41,7 +42,7 @@ class Scaled(eqx.Module):
 
     inner: eqx.nn.Linear
     order: jax.Array
-    activation: object
+    activation: Callable
     name: str
     factor: float
 
@@ -176,8 +177,9 @@ def batch_norm():
     return eqx.nn.BatchNorm(2, axis_name="rows", mode="batch")
 
 
+NO_MODULE: Any = jnp.tanh
 REFUSED = {
-    "a function": (lambda: FromEquinox(jnp.tanh, "gaussian"), "must be an Equinox module"),
+    "a function": (lambda: FromEquinox(NO_MODULE, "gaussian"), "must be an Equinox module"),
     "dropout": (
         lambda: FromEquinox(with_layer(eqx.nn.Dropout(0.5)), Categorical(2)),
         "Dropout .* random; pass eqx.nn.inference_mode",
@@ -282,7 +284,7 @@ TREES = {
 def test_parameters_may_be_any_tree(name):
     init = TREES[name]
     model = FromCallables(
-        log_prior=lambda tree: -0.5 * sum(jnp.sum(leaf**2) for leaf in numbers_of(tree)),
+        log_prior=lambda tree: -0.5 * sum((jnp.sum(leaf**2) for leaf in numbers_of(tree)), jnp.zeros(())),
         log_likelihood=lambda tree, x, y: -(x[:, 0] ** 2) * sum(jnp.sum(leaf) for leaf in numbers_of(tree)),
         init=init,
     )
@@ -308,4 +310,4 @@ def numbers_of(tree):
 
 def test_parameters_without_a_number_are_refused():
     with pytest.raises(InputError, match="init holds no numbers"):
-        FromCallables(lambda p: 0.0, lambda p, x, y: x[:, 0], {"link": jnp.tanh})
+        FromCallables(lambda p: jnp.zeros(()), lambda p, x, y: x[:, 0], {"link": jnp.tanh})

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from typing import Any
 
 import equinox as eqx
 import exact
@@ -16,7 +17,7 @@ from numpyro import handlers
 from numpyro.contrib.control_flow import scan
 from numpyro.infer import MCMC, NUTS
 from numpyro.infer.reparam import LocScaleReparam
-from numpyro.infer.util import potential_energy
+from numpyro.infer.util import constrain_fn, potential_energy
 
 import coresetvi as cvi
 import coresetvi.models.numpyro
@@ -76,7 +77,7 @@ def mixture(x):
 
 def gaussian(x):
     mean = numpyro.sample("mean", dist.Normal(0.0, 5.0).expand([2]).to_event(1))
-    deviation = numpyro.sample("deviation", dist.HalfNormal(2.0).expand([2]).to_event(1))
+    deviation: Any = numpyro.sample("deviation", dist.HalfNormal(2.0).expand([2]).to_event(1))
     factor = numpyro.sample("factor", dist.LKJCholesky(2, 2.0))
     numpyro.sample("x", dist.MultivariateNormal(mean, scale_tril=deviation[:, None] * factor), obs=x)
 
@@ -106,7 +107,7 @@ PLAIN = [logistic, poisson, robust, mixture, gaussian]
 def groups(x, y):
     spread = numpyro.sample("spread", dist.HalfNormal(1.0))
     with numpyro.plate("groups", 4):
-        effect = numpyro.sample("effect", dist.Normal(0.0, spread))
+        effect: Any = numpyro.sample("effect", dist.Normal(0.0, spread))
     numpyro.deterministic("largest", jnp.max(effect))
     mean = numpyro.deterministic("mean", effect[x[:, 1].astype(int)] * x[:, 0])
     with numpyro.plate("rows", len(x)):
@@ -114,8 +115,8 @@ def groups(x, y):
 
 
 def several(x, y):
-    level = numpyro.sample("level", dist.Uniform(-1.0, 2.0))
-    top = numpyro.sample("top", dist.Uniform(level, level + 3.0))
+    level: Any = numpyro.sample("level", dist.Uniform(-1.0, 2.0))
+    top: Any = numpyro.sample("top", dist.Uniform(level, level + 3.0))
     numpyro.factor("near", -0.5 * (top - level) ** 2)
     with numpyro.plate("parts", 2, dim=-2), numpyro.plate("rows", len(x), dim=-1):
         numpyro.sample("both", dist.Normal(level, 1.0), obs=y.T)
@@ -129,7 +130,8 @@ def classes(x, y):
     with numpyro.plate("outputs", 3), numpyro.plate("inputs", 3):
         matrix = numpyro.sample("matrix", dist.Normal(0.0, 1.0))
     with numpyro.plate("rows", len(x)):
-        numpyro.sample("y", dist.Categorical(logits=x @ matrix), obs=y)
+        label: Any = dist.Categorical(logits=x @ matrix)  # to a type checker, perhaps None
+        numpyro.sample("y", label, obs=y)
 
 
 def by_columns(x):
@@ -236,9 +238,7 @@ def test_parameters_come_back_by_name_and_constrained(name):
     function, data, model = case_of(name)
     theta = some_thetas(model)[0]
     found = eqx.filter_jit(model.params)(theta)
-    wanted = numpyro.infer.util.constrain_fn(
-        function, arguments(data), {}, position_of(model, theta), return_deterministic=True
-    )
+    wanted = constrain_fn(function, arguments(data), {}, position_of(model, theta), return_deterministic=True)
     # A deterministic site of the rows is no parameter.
     wanted.pop("mean" if name == "groups" else "", None)
     assert found.keys() == wanted.keys()
@@ -314,6 +314,7 @@ def test_the_number_of_classes_is_found(function, labels, number):
 def test_soft_labels_average_over_classes(name):
     _, data, model = case_of(name)
     theta = some_thetas(model)[0]
+    assert model.num_classes is not None
     soft = np.random.default_rng(4).dirichlet(np.ones(model.num_classes), len(data))
     found = eqx.filter_jit(soft_log_likelihood)(model, theta, data.x, jnp.asarray(soft))
     of = eqx.filter_jit(model.log_likelihood)
@@ -415,7 +416,7 @@ def test_data_that_fit_pass_unchanged(name):
     _, data, model = case_of(name)
     checked = model.check(data)
     np.testing.assert_array_equal(checked.x, data.x)
-    assert data.y is None or np.array_equal(checked.y, data.y)
+    assert data.y is None or np.array_equal(np.asarray(checked.y), data.y)
     np.testing.assert_array_equal(model.check(data.take([1]), fitting=False).x, data.x[1:2])
 
 

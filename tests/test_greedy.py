@@ -245,6 +245,7 @@ def test_a_coreset_that_is_the_data_stays_where_it_is(name):
     fit = cvi.fit(AS_IT_IS[name], MODEL, data, key=0, initial=data, num_steps=4, progress=False)
     # Implicit() stops at a gradient g of at most 0.01 posterior standard deviations: KL(r || posterior) is
     # then g^2 / 2, which the bound loses, and which moves the coreset by less than that.
+    assert isinstance(fit.construction, cvi.BBPSVI)
     slack = 1e-12 if isinstance(fit.construction.inner, Laplace) else 0.5 * Implicit().tolerance ** 2
     assert np.all(fit.history["kl"] <= slack)
     lost = fit.history["loss"] + MODEL.log_evidence(data)

@@ -26,8 +26,12 @@ def test_every_image_is_shown_with_its_label_and_weight(shape):
     low, top = np.quantile(x, image_grid.LEVELS)
     for drawn, index in zip(axes.images, [1, 2, 0], strict=True):
         expected = np.clip((x[index] - low) / (top - low), 0.0, 1.0)
-        np.testing.assert_allclose(drawn.get_array(), expected.squeeze(), rtol=1e-5, atol=1e-6)
-    loads, bars = ([path.vertices[:4] for path in collection.get_paths()] for collection in axes.collections)
+        shown = drawn.get_array()
+        assert shown is not None
+        np.testing.assert_allclose(shown, expected.squeeze(), rtol=1e-5, atol=1e-6)
+    loads, bars = (
+        [np.asarray(path.vertices)[:4] for path in collection.get_paths()] for collection in axes.collections
+    )
     widths = [np.ptp(corners[:, 0]) for corners in loads]
     np.testing.assert_allclose(widths, [1.0, 1 / 250, 5 / 250])
     # A ground line and two classes for each image.

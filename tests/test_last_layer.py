@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import coresetvi as cvi
+from coresetvi.constructions.last_layer import LastLayerPlan
 from coresetvi.errors import InputError
 from coresetvi.families.gaussian_last_layer import (
     JITTER,
@@ -134,9 +135,7 @@ def test_draws_of_the_family_have_its_moments_and_density():
     np.testing.assert_allclose(found, expected, atol=6.0 * np.max(np.diag(expected)) / np.sqrt(4000))
     np.testing.assert_allclose(last.mean(0), np.asarray(mean)[split:], atol=0.06)
     np.testing.assert_allclose(jax.vmap(family.log_prob, (None, 0))(psi, thetas), density, rtol=1e-3)
-    from scipy.stats import multivariate_normal
-
-    exactly = multivariate_normal(np.asarray(mean)[split:], expected).logpdf(last[:5])
+    exactly = exact.normal(np.asarray(mean)[split:], expected).logpdf(last[:5])
     np.testing.assert_allclose(density[:5], exactly, atol=2e-2)
 
 
@@ -145,6 +144,7 @@ def test_gradients_of_the_loss_are_difference_quotients():
     construction = cvi.LastLayerPSVI(7, learn={"x", "y", "weights", "total"})
     rows = cvi.Dataset(np.asarray(ROWS.x, np.float64), ROWS.y)  # anew, in double precision
     plan, state = exact.set_up(construction, MODEL, rows)
+    assert isinstance(plan, LastLayerPlan)
     theta = state.pool.thetas[0]
 
     def loss(learned):

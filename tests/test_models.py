@@ -1,6 +1,7 @@
 """Models: densities against scipy and numpyro, conjugate answers, and what is refused in which words."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import exact
@@ -25,6 +26,7 @@ from coresetvi.models import (
     FromCallables,
     LinearRegression,
     LogisticRegression,
+    Model,
     PoissonRegression,
     SoftmaxRegression,
 )
@@ -73,11 +75,11 @@ def gelu(x):
 class Row(NamedTuple):
     """A model, labels of its kind, its number of parameters and what it must agree with."""
 
-    model: object
+    model: Model
     y: np.ndarray
     dim: int
-    output: object
-    distribution: object
+    output: Callable
+    distribution: Callable
     prior_scale: float | np.ndarray = 1.0
     prior_mean: float | np.ndarray = 0.0
 

@@ -31,7 +31,7 @@ FAMILY = FullRank()
 MATCHED = (8, 72)
 noise_of = jax.jit(draw_noise, static_argnums=(1, 2))
 record = jax.jit(step_info)
-SOLVED = InnerInfo(np.zeros(()), np.asarray(0), np.asarray(True))
+SOLVED = InnerInfo(jnp.zeros(()), jnp.asarray(0), jnp.asarray(True))
 
 
 def setting():
@@ -63,7 +63,7 @@ def four_vectors(model, data, coreset, psi, noise):
         return scipy.stats.norm.logpdf(np.asarray(rows.y), outputs, model.noise) @ np.asarray(rows.weights)
 
     prior = scipy.stats.norm.logpdf(thetas, scale=model.prior_scale).sum(1)
-    proposal = scipy.stats.multivariate_normal(mean, factor @ factor.T).logpdf(thetas).reshape(-1)
+    proposal = exact.normal(mean, factor @ factor.T).logpdf(thetas).reshape(-1)
     return tuple(jnp.asarray(vector) for vector in (of(data), of(coreset), prior, proposal))
 
 

@@ -3,8 +3,10 @@
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.collections import Collection, PathCollection
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -31,7 +33,7 @@ def made_up(num_classes, dim=2):
         coreset=cvi.Dataset(x, np.arange(4) % (num_classes or 2), WEIGHTS),
         model=model,
         family=family,
-        psi=family.init(np.zeros(model.dim), np.ones(model.dim)),
+        psi=family.init(jnp.zeros(model.dim), jnp.ones(model.dim)),
         construction=None,
         history={"loss": np.array([2.0, 1.0, np.nan]), "kl": np.ones(3), "ess": np.full(3, 0.5)},
         result="finished",
@@ -50,21 +52,30 @@ def test_entropy_is_between_zero_and_its_largest_value(num_classes):
     assert entropy[12] == pytest.approx(np.log(2), abs=1e-5) or num_classes > 2
 
 
+def offsets(collection: Collection) -> np.ndarray:
+    return np.asarray(collection.get_offsets())
+
+
+def sizes_of(collection: Collection) -> np.ndarray:
+    assert isinstance(collection, PathCollection)
+    return collection.get_sizes()
+
+
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_entropy_map_draws_data_and_points(num_classes):
     fit = made_up(num_classes)
     axes = Figure().subplots()
     image = plots.entropy_map(axes, fit, data=fit.coreset, resolution=7, title="a title")
     assert image.get_clim() == (0.0, pytest.approx(np.log(num_classes)))
-    classes = len(np.unique(fit.coreset.y))
+    classes = len(np.unique(np.asarray(fit.coreset.y)))
     assert axes.get_title() == "a title" and len(axes.collections) == 1 + 2 * classes
     # The classes of the data, then those of the points, each with a shape of its own.
     data, points = axes.collections[1 : 1 + classes], axes.collections[1 + classes :]
-    shapes = [str(one.get_paths()[0].vertices.tolist()) for one in points]
+    shapes = [str(np.asarray(one.get_paths()[0].vertices).tolist()) for one in points]
     assert len(set(shapes)) == classes > 1
-    assert [len(one.get_offsets()) for one in data] == [len(one.get_offsets()) for one in points]
-    where = np.concatenate([one.get_offsets() for one in points])
-    sizes = np.concatenate([one.get_sizes() for one in points])
+    assert [len(offsets(one)) for one in data] == [len(offsets(one)) for one in points]
+    where = np.concatenate([offsets(one) for one in points])
+    sizes = np.concatenate([sizes_of(one) for one in points])
     heaviest = fit.coreset.x[np.argmax(fit.coreset.weights)]
     np.testing.assert_allclose(where[sizes.argmax()], heaviest, rtol=1e-6)
     assert sizes.min() == maps.SMALLEST_MARKER

@@ -29,6 +29,7 @@ def test_a_fresh_posterior_is_that_of_the_points_whatever_r_was():
     points = LINEAR.data.take(np.arange(12))
     points = cvi.Dataset(points.x, points.y, np.linspace(1.0, 9.0, 12))
     fresh = cvi.retrain(coreset_fit(LINEAR.model, points), key=1)
+    assert isinstance(LINEAR.model, cvi.models.LinearRegression)
     mean, covariance = LINEAR.model.posterior(points)
     found_mean, found = fresh.family.moments(fresh.psi)
     deviation = np.sqrt(np.diag(covariance))

@@ -65,7 +65,7 @@ def test_given_soft_labels_stay_what_they_are():
     frame = parametrise(DATA, Simplex(), frozenset({"x", "y"}), 2)
     soft = jnp.asarray([[0.998, 0.002], [0.3, 0.7], [0.5, 0.5]])
     built = frame.build(given_leaves(frame, cvi.Dataset(X[:3], soft, GIVEN))[0])
-    np.testing.assert_allclose(built.y, soft, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(built.y), soft, rtol=1e-5)
 
 
 def test_units_of_learned_labels_are_weighted_moments():

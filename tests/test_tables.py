@@ -5,8 +5,8 @@ import gzip
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet
 import pytest
+from pyarrow import parquet
 
 from coresetvi.data import files, labels, tables
 from coresetvi.errors import InputError
@@ -35,7 +35,7 @@ def arrow_table():
 def test_every_format_gives_the_same_data_set(tmp_path, name):
     if name.endswith(".parquet"):
         path = tmp_path / name
-        pa.parquet.write_table(arrow_table(), path)
+        parquet.write_table(arrow_table(), path)
     else:
         path = write(tmp_path, name, CSV.replace(",", "\t") if ".tsv" in name else CSV)
     data, labels = tables.read_table(path, target="species")
@@ -89,9 +89,9 @@ def test_labels_are_told_from_amounts(values, kind, codes, classes):
 def test_a_target_of_categories_has_their_classes(tmp_path, values):
     """Arrow's dictionaries stand for what is in them, numbers or text."""
     target = pa.array(values).dictionary_encode()
-    pa.parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": target}), tmp_path / "a.parquet")
+    parquet.write_table(pa.table({"a": [1.0, 2.0, 3.0], "y": target}), tmp_path / "a.parquet")
     data, labels = tables.read_table(tmp_path / "a.parquet", target="y")
-    assert labels.classes == tuple(sorted(set(values)))
+    assert labels.classes is not None and labels.classes == tuple(sorted(set(values)))
     assert [type(name) for name in labels.classes] == [type(values[0])] * 2
     assert data.y is not None and [labels.classes[code] for code in data.y.tolist()] == values
 

@@ -11,6 +11,7 @@ import pytest
 
 import coresetvi
 import coresetvi_paper
+from coresetvi_paper import reproduce
 
 FILES = sorted(Path(coresetvi_paper.__file__).parent.glob("*.py"))
 HOME = Path(__file__).parents[1]
@@ -40,7 +41,7 @@ def test_the_library_does_not_know_the_paper():
 def test_the_command_is_an_entry_point():
     (found,) = metadata.entry_points(group="coresetvi.commands", name="reproduce")
     assert found.dist is not None and found.dist.name == "coresetvi-paper"
-    assert found.load() is coresetvi_paper.reproduce.reproduce
+    assert found.load() is reproduce.reproduce
 
 
 @pytest.mark.parametrize(("arguments", "needed"), [("--version", False), ("reproduce --help", True)])

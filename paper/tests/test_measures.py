@@ -186,8 +186,10 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     paper = ours.with_settings("paper")
     cell = PaperCell("lr", "bb-psvi", 3, 0)
     assert paper.folder == "tiny-paper" and ours.with_settings("ours") is ours
-    assert paper.construction(cell).batch_size == 7 and ours.construction(cell).batch_size is None
-    assert paper.construction(cell).init == "subset" and ours.construction(cell).init == "spread"
+    theirs, own = paper.construction(cell), ours.construction(cell)
+    assert isinstance(theirs, cvi.BBPSVI) and isinstance(own, cvi.BBPSVI)
+    assert theirs.batch_size == 7 and own.batch_size is None
+    assert theirs.init == "subset" and own.init == "spread"
     unbound = dataclasses.replace(paper, num_steps=None)
     everything = PaperCell("lr", "full", None, 0)
     assert unbound.steps_of(cell) == 3 and unbound.steps_of(everything) is None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -77,7 +78,7 @@ def drawn(fit, *, key, model=None, num_steps=None, time_limit=None, progress=Non
     """In the place of a fresh posterior: one that the key decides, which costs nothing."""
     assert (num_steps is None) != (time_limit is None)
     model, family = fit.model if model is None else model, cvi.families.MeanField()
-    psi = family.init(jax.random.normal(key, (model.dim,)), np.ones(model.dim))
+    psi = family.init(jax.random.normal(key, (model.dim,)), jnp.ones(model.dim))
     return dataclasses.replace(fit, model=model, family=family, psi=psi, key=key)
 
 
@@ -314,7 +315,7 @@ with claim(pathlib.Path({str(tmp_path)!r}), "a-b-1-0") as mine:
     time.sleep(600)
 """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "True\n"
+        assert other.stdout is not None and other.stdout.readline() == "True\n"
         with cells.claim(tmp_path, "a-b-1-0") as mine:
             assert not mine
         assert cells.is_busy(tmp_path)

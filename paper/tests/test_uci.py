@@ -85,7 +85,7 @@ def test_scores_are_those_of_the_predictive_density_of_the_original_values(yacht
     mean = y.mean() + y.std() * np.array(outputs)
     noise = y.std() * np.exp(np.asarray(thetas, float)[:, -1:])
     by_draw = scipy.stats.norm.logpdf(np.asarray(test.y, float), mean, noise)
-    density = scipy.special.logsumexp(by_draw, axis=0) - math.log(len(thetas))
+    density = np.asarray(scipy.special.logsumexp(by_draw, axis=0)) - math.log(len(thetas))
     assert found["nll"] == pytest.approx(-density.mean(), rel=1e-4)
     error = mean.mean(axis=0) - np.asarray(test.y, float)
     assert found["rmse"] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-4)

@@ -43,6 +43,8 @@ __all__ = ["CoresetClassifier", "CoresetRegressor"]
 class _Estimator(CoresetEstimator, BaseEstimator):
     """What scikit-learn adds: the checks of what comes in, and its random state and warnings."""
 
+    feature_names_in_: np.ndarray  # where the columns of X have names
+
     def _rows(self, X, y, sample_weight):
         """Distinct rows of valid input, as numbers of the rows of X, and their weights."""
         weights = _check_sample_weight(sample_weight, X, dtype=np.float64)

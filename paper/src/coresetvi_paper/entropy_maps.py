@@ -46,6 +46,7 @@ def plane(grid: Grid, cell: PaperCell, out: Path) -> dict[str, Any]:
         maps.append(one)
         return found
 
+    found: dict[str, float] = {}
     if grid.experiment.method(cell.method).driver == "continual":
         fits = learn_tasks(grid, cell)
         for fit in fits:

@@ -16,7 +16,7 @@ from typing import Annotated, NoReturn
 
 from .._version import __version__
 from . import compare, demo, diagnose, export, fit, inspect, plot, predict, sample
-from .console import BAD_INPUT, FAILED, INTERRUPTED, complain, say
+from .console import BAD_INPUT, FAILED, INTERRUPTED, complain, leave, say
 
 with contextlib.suppress(ImportError):
     import typer
@@ -24,15 +24,17 @@ with contextlib.suppress(ImportError):
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit code."""
-    if "typer" not in globals():
+    try:
+        from typer import Abort
+    except ImportError:
         complain('the command line needs typer; pip install "coresetvi[cli]"')
-        raise SystemExit(FAILED)
+        raise SystemExit(FAILED) from None
     arguments = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # column names need not fit the terminal's encoding
     try:
         code = build_app()(arguments, prog_name="coresetvi", standalone_mode=False)
-    except (typer.Abort, KeyboardInterrupt):
+    except (Abort, KeyboardInterrupt):
         code = INTERRUPTED
     except Exception as error:
         # Wrong options. Their class is found by what it can do: where it lives depends on typer's version.
@@ -59,7 +61,7 @@ def build_app() -> typer.Typer:
 def show_version(wanted: bool) -> bool:
     if wanted:
         say(f"coresetvi {__version__}")
-        raise typer.Exit()
+        leave()
     return wanted
 
 

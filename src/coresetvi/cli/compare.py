@@ -27,6 +27,7 @@ from .console import (
     INTERRUPTED,
     complain,
     in_flags,
+    leave,
     print_json,
     reporting,
     say,
@@ -149,7 +150,7 @@ def compare(
         complain(note, word="note")
     if problem:
         complain(problem)
-        raise typer.Exit(INTERRUPTED if interrupted else FAILED)
+        leave(INTERRUPTED if interrupted else FAILED)
 
 
 def method_list(text: str) -> list[str]:

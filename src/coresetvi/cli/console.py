@@ -9,12 +9,10 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
+from typing import NoReturn
 
 from .._json import one_line, plain
 from ..errors import CoresetviError
-
-with contextlib.suppress(ImportError):
-    import typer
 
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
 
@@ -98,6 +96,13 @@ def show_table(header: list[str] | None, rows: list[list[str]], *, whole: bool =
     Console(width=max(Console().width, wanted) if whole else None).print(table)
 
 
+def leave(code: int = 0) -> NoReturn:
+    """End the command with this exit code."""
+    import typer  # where a command runs, it is there
+
+    raise typer.Exit(code)
+
+
 @contextlib.contextmanager
 def reporting(as_json: bool) -> Iterator[None]:
     """Errors meant for people become a sentence and an exit code; anything else is a bug and stays one."""
@@ -105,7 +110,7 @@ def reporting(as_json: bool) -> Iterator[None]:
         yield
     except CoresetviError as error:
         complain(in_flags(str(error)), as_json)
-        raise typer.Exit(BAD_INPUT) from error
-    except KeyboardInterrupt as error:
+        leave(BAD_INPUT)
+    except KeyboardInterrupt:
         complain("interrupted", as_json)
-        raise typer.Exit(INTERRUPTED) from error
+        leave(INTERRUPTED)

@@ -24,6 +24,7 @@ from .console import (
     INTERRUPTED,
     complain,
     in_flags,
+    leave,
     print_json,
     reporting,
     say,
@@ -115,7 +116,7 @@ def fit(
         complain(note, word="note")
     if failed:
         complain(explanation)
-        raise typer.Exit(EXIT_CODES[fitted.result])
+        leave(EXIT_CODES[fitted.result])
 
 
 def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bool) -> None:

@@ -29,7 +29,10 @@ from .starts import check_size
 
 
 class HilbertCoreset(PlainVI):
-    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them."""
+    """Rows and weights by `algorithm` on `num_projections` draws, then variational inference on them.
+
+    Subclasses repeat `__init__`: type checkers would otherwise make one up from the fields, in their order.
+    """
 
     size: int
     family: Family | None
@@ -66,6 +69,7 @@ class GIGA(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.giga)
 
 
@@ -77,6 +81,7 @@ class FrankWolfe(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.frank_wolfe)
 
 
@@ -88,6 +93,7 @@ class ImportanceSampling(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(sparse_approximation.importance_sampling)
 
 
@@ -99,6 +105,7 @@ class HardThresholding(HilbertCoreset):
     500
     """
 
+    __init__ = HilbertCoreset.__init__
     algorithm: ClassVar[Callable] = staticmethod(hard_thresholding)
 
 

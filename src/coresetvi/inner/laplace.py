@@ -60,15 +60,15 @@ class Laplace(Inner):
         def loss(candidate):
             return problem.loss(candidate, learned, at_mean)
 
-        steps = jnp.asarray(0)
+        steps, norm, accepted = jnp.asarray(0), jnp.asarray(jnp.inf), jnp.asarray(False)
         for _ in range(ROUNDS):
             found = minimise(loss, Shift(family), psi, self.tolerance, self.max_steps)
             zero = flat_zero(Shift(family), found.psi)
             slope = jax.grad(local_loss(loss, Shift(family), found.psi))
             psi, proper = family.with_curvature(found.psi, jax.linearize(slope, zero)[1])
-            steps = steps + found.steps
-        accepted = (found.gradient_norm <= self.tolerance) & proper
-        return jax.lax.stop_gradient((psi, InnerInfo(found.gradient_norm, steps, accepted)))
+            steps, norm = steps + found.steps, found.gradient_norm
+            accepted = (norm <= self.tolerance) & proper
+        return jax.lax.stop_gradient((psi, InnerInfo(norm, steps, accepted)))
 
 
 @register

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import jax
 import jax.numpy as jnp
@@ -60,6 +60,29 @@ class Request(NamedTuple):
         return draw_family(self.family, self.psi, self.key, number)
 
 
+@overload
+def sample(
+    target: Fit | tuple[Model, Dataset],
+    *,
+    method: str = ...,
+    num_samples: int = ...,
+    num_chains: int = ...,
+    num_warmup: int = ...,
+    key: int | PRNGKeyArray | None = ...,
+    progress: bool | None = ...,
+) -> Draws: ...
+@overload
+def sample(
+    target: Model,
+    data: Dataset,
+    *,
+    method: str = ...,
+    num_samples: int = ...,
+    num_chains: int = ...,
+    num_warmup: int = ...,
+    key: int | PRNGKeyArray | None = ...,
+    progress: bool | None = ...,
+) -> Draws: ...
 def sample(
     target: Fit | Model | tuple[Model, Dataset],
     data: Dataset | None = None,
