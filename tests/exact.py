@@ -242,3 +242,8 @@ def fit_by_hand(model, coreset, psi, family=None, **changes):
         "about": {},
     }
     return cvi.Fit(**{**fields, **changes})
+
+
+def entries(column: Any) -> list[Any]:
+    """A column of a file as Python's own objects, whatever reads such files."""
+    return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()

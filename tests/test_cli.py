@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exact import entries
 from typer.testing import CliRunner
 
 import coresetvi as cvi
@@ -142,7 +143,7 @@ def test_predict_equals_python(folder, tmp_path, ending):
     columns = files.open_table(out).columns
     expected = fit.predict(data.x)
     np.testing.assert_array_equal(np.asarray(columns["probability"]).astype(np.float32), expected)
-    assert columns["prediction"].to_pylist() == ["yes" if value > 0.5 else "no" for value in expected]
+    assert entries(columns["prediction"]) == ["yes" if value > 0.5 else "no" for value in expected]
     assert summary["scores"] == pytest.approx(fit.evaluate(data)) and summary["target"] == "kind"
 
 
@@ -195,7 +196,7 @@ def test_three_classes_from_numbers(folder, tmp_path):
     assert list(columns) == ["probability_0", "probability_10", "probability_20", "prediction"]
     total = sum(np.asarray(columns[name]) for name in list(columns)[:3])
     np.testing.assert_allclose(total, 1.0, rtol=1e-5)
-    assert set(columns["prediction"].to_pylist()) <= {0, 10, 20}
+    assert set(entries(columns["prediction"])) <= {0, 10, 20}
     shown = run("inspect", tmp_path / "fit", "--points", 2)
     assert shown.exit_code == 0 and "[red]length" in shown.stdout and "classes 0, 10, 20" in shown.stdout
 
@@ -286,7 +287,7 @@ def test_without_out_results_are_named_after_the_table(folder, tmp_path, monkeyp
         (tmp_path / "data").mkdir(exist_ok=True)
         source = tmp_path / "data" / name
         columns = {
-            name: column.to_pylist() for name, column in files.open_table(folder / "two.csv").columns.items()
+            name: entries(column) for name, column in files.open_table(folder / "two.csv").columns.items()
         }
         files.write_table(source, columns)
         fitted = run("fit", source, "--target", "kind")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from exact import entries
 from typer.testing import CliRunner
 
 import coresetvi as cvi
@@ -58,7 +59,7 @@ def run(*arguments):
 
 
 def columns_of(file):
-    return {name: column.to_pylist() for name, column in files.open_table(file).columns.items()}
+    return {name: entries(column) for name, column in files.open_table(file).columns.items()}
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.CSV.gz", "a.tsv", "a.parquet"])

@@ -484,7 +484,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(folder, tmp_path, case
 
 
 def test_a_record_is_whole_or_absent(tmp_path, monkeypatch):
-    prints = dict.fromkeys(records.PARTS, "same")
+    prints: records.Fingerprint = dict.fromkeys(records.PARTS, "same")
     assert records.open_records(tmp_path, {"a-5-0": prints}) == {}
     records.write_record(tmp_path, "a-5-0", prints, {"khat": np.inf, "size": None})
     assert records.open_records(tmp_path, {"a-5-0": prints}) == {"a-5-0": {"khat": np.inf, "size": None}}

@@ -3,6 +3,7 @@
 import ast
 import collections
 import re
+from collections.abc import Container
 from pathlib import Path
 
 import coresetvi
@@ -20,7 +21,7 @@ def module_name(path: Path) -> str:
 MODULES = {module_name(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-def imported(name: str, text: str, modules: collections.abc.Container[str]) -> set[str]:
+def imported(name: str, text: str, modules: Container[str]) -> set[str]:
     """The modules of the package that a file imports, wherever in the file it does so."""
     package = name.split(".") if MODULES.get(name, Path()).name == "__init__.py" else name.split(".")[:-1]
     found = set()

@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_stored_values_come_back(value, write):
 
 @pytest.mark.parametrize("value", NOT_FINITE, ids=repr)
 def test_numbers_that_are_not_finite_come_back_and_are_marked_in_one_way(value):
-    marked = to_json({"x": [value]}, "value")
+    marked: Any = to_json({"x": [value]}, "value")
     np.testing.assert_equal(from_json(strict(one_line(marked))), {"x": [float(value)]})
     assert encode(value) == marked["x"][0] == {"float": str(float(value))}
     np.testing.assert_equal(decode(encode(value)), float(value))

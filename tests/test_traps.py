@@ -316,7 +316,7 @@ def test_trap_09_reliability_reports_draws_ess_and_khat_together():
     bad = bad.reliability()
     for report in (good, bad):
         assert report["num_samples"] >= 1000
-        assert report["khat_threshold"] == khat_threshold(report["num_samples"])
+        assert report["khat_threshold"] == khat_threshold(int(report["num_samples"]))
     assert good["ess"] == pytest.approx(1.0, rel=1e-9) and good["khat"] < good["khat_threshold"]
     assert bad["ess"] < 0.05 and bad["khat"] > bad["khat_threshold"]
 

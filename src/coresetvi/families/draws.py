@@ -75,7 +75,7 @@ class Draws:
         leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(self.params, eqx.is_array))[0]
         return {path_name(path): np.asarray(leaf) for path, leaf in leaves}
 
-    def summary(self) -> list[dict[str, str | float]]:
+    def summary(self) -> list[dict[str, Any]]:
         """One row per scalar parameter: mean, sd, 5 % and 95 % quantiles, and of chains r_hat and ess."""
         weights = self.weights.ravel()
         named = self.named()
@@ -86,7 +86,7 @@ class Draws:
             flat = column.ravel().astype(np.float64)
             mean = float(weights @ flat)
             low, high = weighted_quantiles(flat, weights, (0.05, 0.95))
-            row: dict[str, str | float] = {
+            row: dict[str, Any] = {
                 "name": label,
                 "mean": mean,
                 "sd": float(np.sqrt(weights @ (flat - mean) ** 2)),
