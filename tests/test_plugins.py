@@ -128,7 +128,11 @@ def test_the_name_of_a_command_of_ours_cannot_be_taken(install, run):
     install(("inspect", "plugin_that_works:greet"), GREET)
     note = "note: the plug-in 'inspect' of plugin_that_works:greet cannot be used (coresetvi has a command "
     code, text, error = run("inspect", "--help")
-    assert code == 0 and "Show what a fitted coreset holds." in text and error == f"{note}of that name)\n"
+    assert (
+        code == 0
+        and "Show what a fitted coreset holds: its model" in text
+        and error == f"{note}of that name)\n"
+    )
     assert "plugin_that_works" not in sys.modules
     code, text, error = run("--help")
     assert commands(text).count("inspect") == 1 and error == f"{note}of that name)\n"

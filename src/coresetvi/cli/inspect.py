@@ -18,7 +18,7 @@ from .console import (
     say,
     show_table,
 )
-from .summary import Point, fit_lines, fit_summary, heaviest, origin_lines
+from .summary import HeavyPoint, fit_lines, fit_summary, heaviest, origin_lines
 
 with contextlib.suppress(ImportError):
     import typer
@@ -60,7 +60,7 @@ def inspect(
         show_points(shown)
 
 
-def show_points(points: list[Point]) -> None:
+def show_points(points: list[HeavyPoint]) -> None:
     """As many columns as fit into a line; `--json` has them all."""
     names, room = list(points[0]["x"]), LINE - 24
     ends = np.cumsum([max(len(name), 9) + 2 for name in names])

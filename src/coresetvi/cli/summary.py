@@ -42,7 +42,7 @@ class FitSummary(TypedDict):
     reliability: dict[str, int | float]
 
 
-class Point(TypedDict):
+class HeavyPoint(TypedDict):
     """A point of a coreset by the names of its columns."""
 
     weight: float
@@ -103,19 +103,19 @@ def advice(fit: Fit, dataset: Dataset, reliability: Mapping[str, int | float]) -
     return notes
 
 
-def heaviest(fit: Fit, count: int) -> list[Point]:
+def heaviest(fit: Fit, count: int) -> list[HeavyPoint]:
     """The points with the largest weights, by column name, heaviest first."""
     x, y, weights = fit.coreset.to_numpy()
     x, names = x.reshape(len(x), -1), class_labels(fit)
     columns = fit.coreset.columns or [f"x{number}" for number in range(x.shape[1])]
-    points: list[Point] = []
+    points: list[HeavyPoint] = []
     for row in np.argsort(-weights, kind="stable")[:count].tolist():
         weight, values = float(weights[row]), dict(zip(columns, x[row].tolist(), strict=True))
         if y is None:
-            points.append(Point(weight=weight, x=values))
+            points.append(HeavyPoint(weight=weight, x=values))
             continue
         label = names[int(y[row])] if names and y.ndim == 1 else y[row].tolist()
-        points.append(Point(weight=weight, target=label, x=values))
+        points.append(HeavyPoint(weight=weight, target=label, x=values))
     return points
 
 
