@@ -126,6 +126,7 @@ def few_steps(monkeypatch):
         monkeypatch.setattr(module, "open_schedule", capped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=relative)
 @pytest.mark.usefixtures("quick_compilation", "few_steps")
 def test_python_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):

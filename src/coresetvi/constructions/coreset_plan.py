@@ -9,7 +9,8 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, PRNGKeyArray
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..data.dataset import Dataset
 from ..families.base import Family, Psi
@@ -17,7 +18,7 @@ from ..families.importance import log_weights, normalise, normalised_ess
 from ..families.initial import start_family
 from ..inner.base import Inner, InnerProblem, Leaves
 from ..models.base import Model
-from ..models.sums import Quadratic, log_joints, log_likelihood_rises
+from ..models.sums import Quadratic, log_joints, log_likelihood_rises, weighted_log_likelihood
 from ..objectives import Objective
 from ..outer.base import Answer, Draft, Optimizer, OptimizerState, Target, answered, mean_draw
 from ..outer.minibatch import data_term, empty_surrogate
@@ -198,19 +199,37 @@ class CoresetPlan(Plan):
     def reconsider(self, states, keys) -> "CoresetPlan | None":
         """Whether r covers the coreset posterior is the natural gradient's premise: measured, not guessed.
 
-        The inner problem must converge and the importance weights must leave more than a few draws alive. If
-        not, information can reach the coreset only through psi*, by nested gradients. Only the inner problem
-        is compiled for this, not the step.
+        A log-density that is concave where the fit starts gives no reason for doubt. Otherwise the inner
+        problem must converge and the importance weights must leave more than a few draws alive. If not,
+        information can reach the coreset only through psi*, by nested gradients. What is compiled for this is
+        a fraction of a step.
         """
         if self.instead is None:
             return None
-        covers = (r_covers(self, state, key) for state, key in zip(states, keys, strict=True))
-        return None if all(bool(one) for one in covers) else self.instead.settle(self.model, self.data)
+        pairs = list(zip(states, keys, strict=True))
+        if all(is_concave(self, state) or bool(r_covers(self, state, key)) for state, key in pairs):
+            return None
+        return self.instead.settle(self.model, self.data)
 
     def extract(self, state: CoresetState):
         moved = "x" in state.learned or "y" in state.learned
         leaves = {**state.frozen, **state.learned}
         return self.parametrisation.build(leaves, None if moved else state.indices), state.psi
+
+
+def is_concave(plan: CoresetPlan, state: CoresetState) -> bool:
+    """Whether the coreset's log-joint curves downwards in all directions where r starts."""
+    coreset = plan.parametrisation.build({**state.frozen, **state.learned})
+    curvature = joint_curvature(plan.model, state.psi["mean"], coreset)
+    return bool(np.linalg.eigvalsh(np.asarray(curvature, np.float64)).max() < 0)
+
+
+@eqx.filter_jit
+def joint_curvature(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, "d d"]:
+    """The Hessian of log p(theta) + sum_n weight_n log p(y_n | x_n, theta)."""
+    return jax.hessian(lambda theta: weighted_log_likelihood(model, theta, data) + model.log_prior(theta))(
+        theta
+    )
 
 
 @eqx.filter_jit
