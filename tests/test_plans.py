@@ -77,6 +77,19 @@ def test_only_the_steps_that_are_taken_are_compiled(construction, case, expected
     assert seen == [expected, expected]  # to compile, and to run
 
 
+def test_a_narrow_family_is_tried_even_on_a_concave_posterior():
+    """Columns with much in common: the posterior is nearly a normal, but not one of independent parts."""
+    generator = np.random.default_rng(0)
+    common = generator.standard_normal((400, 1))
+    x = common + 0.3 * generator.standard_normal((400, 30))
+    y = (generator.random(400) < 1.0 / (1.0 + np.exp(-common[:, 0]))).astype(int)
+    model, key = cvi.models.LogisticRegression(30, prior_scale=10.0), jax.random.key(0)
+    for family, expected in ((None, None), (cvi.families.MeanField(), Adam)):
+        plan = cvi.BBPSVI(100, family=family).settle(model, model.check(cvi.Dataset(x, y)))
+        other = plan.reconsider([plan.start(key)], key[None])
+        assert (None if other is None else type(other.optimizer)) is expected
+
+
 def test_another_plan_leaves_everything_else_as_open_as_it_was():
     asked = cvi.BBPSVI(5, learn={"x"}, init="noise")
     plan = plan_of(asked)

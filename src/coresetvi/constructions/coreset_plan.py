@@ -199,15 +199,17 @@ class CoresetPlan(Plan):
     def reconsider(self, states, keys) -> "CoresetPlan | None":
         """Whether r covers the coreset posterior is the natural gradient's premise: measured, not guessed.
 
-        A log-density that is concave where the fit starts gives no reason for doubt. Otherwise the inner
-        problem must converge and the importance weights must leave more than a few draws alive. If not,
-        information can reach the coreset only through psi*, by nested gradients. What is compiled for this is
-        a fraction of a step.
+        A log-density that is concave where the fit starts gives no reason for doubt, if r may have any
+        covariance. Otherwise the inner problem must converge and the importance weights must leave more than
+        a few draws alive. If not, information can reach the coreset only through psi*, by nested gradients.
+        What is compiled for this is a fraction of a step.
         """
         if self.instead is None:
             return None
         pairs = list(zip(states, keys, strict=True))
-        if all(is_concave(self, state) or bool(r_covers(self, state, key)) for state, key in pairs):
+        if self.family.any_covariance and all(is_concave(self, state) for state, _ in pairs):
+            return None
+        if all(bool(r_covers(self, state, key)) for state, key in pairs):
             return None
         return self.instead.settle(self.model, self.data)
 

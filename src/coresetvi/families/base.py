@@ -72,6 +72,8 @@ class Family(eqx.Module):
 
     # Whether draws spread in every direction; a point has no density that importance weights could use.
     has_density: ClassVar[bool] = True
+    # Whether a member can have any covariance, so that near its mode no smooth posterior is out of reach.
+    any_covariance: ClassVar[bool] = False
 
     @abc.abstractmethod
     def init(self, mean: Float[Array, " d"], scale: Float[Array, " d"]) -> Psi:

@@ -125,6 +125,8 @@ class FullRank(Family):
     [[1.0, 0.0], [0.0, 4.0]]
     """
 
+    any_covariance: ClassVar[bool] = True
+
     def least_fixed_draws(self, dim):
         # With fewer antithetic pairs than dimensions some directions are never sampled, and the entropy of a
         # covariance that is free in them grows without bound. Twice as many keep it well away from that.
