@@ -169,6 +169,30 @@ CONSTRUCTIONS: dict[str, Construction] = {
     "random subset": cvi.RandomSubset(SIZE, num_samples=4),
     "subset Laplace": cvi.SubsetLaplace(SIZE),
 }
+# Rows that differ from another one in a setting which has tests of its own: the laws are tried on them in the
+# slow tests only, for every row costs a compilation.
+VARIANTS = {
+    "v*,u,alpha",
+    "v,u",
+    "v=1,u",
+    "w/o IW, v*,u",
+    "v*,u,z",
+    "truncated",
+    "alternating",
+    "only weights",
+    "minibatch, noise",
+    "BB Sparse VI batch",
+    "BB Sparse VI incremental, nested",
+    "PSVI, chains",
+    "PSVI, diagonal",
+    "quasi-Newton",
+    "Frank-Wolfe",
+    "importance sampling",
+    "hard thresholding",
+    "distillation",
+    "condensation",
+    "subset Laplace",
+}
 # Constructions for networks only; the laws are tried on the others with a regression.
 MODEL_OF = {name: MODELS["network, 2 classes"].model for name in ("last layer", "last layer of all data")}
 PSEUDOCORESETS = {name: row for name, row in CONSTRUCTIONS.items() if isinstance(row, cvi.BBPSVI)}

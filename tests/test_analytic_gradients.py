@@ -266,6 +266,7 @@ def test_weights_that_are_pushed_below_zero_stay_and_the_rest_moves_without_them
     assert np.max(np.abs(weights_after(case)[used] - alone)) > 0.1
 
 
+@pytest.mark.slow
 def test_quasi_newton_finds_the_best_weights_that_are_not_negative():
     model, data = rows("linear", num_rows=30, num_features=4, seed=3)
     fit = cvi.fit(cvi.QuasiNewton(8, weights=Free()), model, data, key=1, num_steps=40, progress=False)

@@ -586,6 +586,7 @@ def test_without_typer_it_says_what_to_install():
     assert answer.stderr == 'error: the command line needs typer; pip install "coresetvi[cli]"\n'
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_demo_runs_twice_and_replaces_only_its_own_files(tmp_path, monkeypatch):
     out = tmp_path / "demo"

@@ -36,6 +36,7 @@ WITHOUT_OPEN_CHOICES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITHOUT_OPEN_CHOICES)
 @pytest.mark.usefixtures("quick_compilation")
 def test_a_construction_that_leaves_nothing_open_learns_task_after_task(name):

@@ -769,6 +769,7 @@ def test_choose_size_refuses_with_one_sentence(name):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_size_is_chosen_by_real_fits():
     """Fewer points than parameters cannot do; as many as three times the parameters can."""
     data = cvi.Dataset(X[:60], Y[:60])

@@ -192,6 +192,7 @@ def test_options_in_running_text_exist():
             assert named <= every, (relative(page), named - every)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_compilation")
 def test_the_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

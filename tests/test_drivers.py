@@ -55,6 +55,7 @@ def prune(construction: Any = ROWS_ONLY, sizes: Any = (12, 6, 3), data=BINARY, k
     return cvi.prune(construction, MODEL, data, sizes, key=key, num_steps=num_steps, progress=False)
 
 
+@pytest.mark.slow
 def test_pruning_keeps_rows_of_the_original_data_and_all_of_their_weight():
     last = prune()
     stages = [*last.earlier, last]

@@ -620,6 +620,7 @@ def test_labels_of_several_columns_start_and_move_together(init, kind):
 # Through a fit with nothing but defaults
 
 
+@pytest.mark.slow
 def test_nuts_on_the_coreset_of_a_hierarchical_model_finds_the_posterior_of_all_rows():
     function, data = CASES["logistic"]
     model = FromNumPyro(function, data)

@@ -154,6 +154,7 @@ def test_the_cost_of_a_row_is_read_off_the_model():
     assert rows_at_once(cvi.models.BayesianLeNet(), images(), 10, 1000) < 2**24 // HEAVY
 
 
+@pytest.mark.slow
 def test_draws_of_a_heavy_model_go_one_by_one_to_the_same_result():
     model, data = cvi.models.BayesianLeNet(), images()
     thetas = jnp.stack([model.start(jax.random.key(seed)) for seed in range(3)])

@@ -201,6 +201,7 @@ def test_training_follows_the_gradient_at_points_that_move_a_little():
         cvi.NetworkTraining(jitter=-0.1)
 
 
+@pytest.mark.slow
 def test_points_are_learned_that_serve_a_fresh_network():
     train, test = cvi.datasets.four_class(n=300)
     model = BayesianMLP(2, (16,), 4)

@@ -5,6 +5,8 @@ The instances are in `registry.py`; a new one is one row there and is tried on e
 
 import importlib
 import warnings
+from collections.abc import Iterable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,6 +24,7 @@ from registry import (
     PSEUDOCORESETS,
     ROWS,
     SIZE,
+    VARIANTS,
     WEIGHT_MAPS,
     WHOLE_DATA,
 )
@@ -36,8 +39,15 @@ loop = importlib.import_module("coresetvi.fitting.steps")
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 MODEL = MODELS["logistic"].model
-every_construction = pytest.mark.parametrize("name", CONSTRUCTIONS)
-every_pseudocoreset = pytest.mark.parametrize("name", PSEUDOCORESETS)
+
+
+def rows(names: Iterable[str]) -> list[Any]:
+    """Names of constructions, those that are variants of another one marked as slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in VARIANTS else name for name in names]
+
+
+every_construction = pytest.mark.parametrize("name", rows(CONSTRUCTIONS))
+every_pseudocoreset = pytest.mark.parametrize("name", rows(PSEUDOCORESETS))
 every_model = pytest.mark.parametrize("name", MODELS)
 every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 every_map = pytest.mark.parametrize("case", WEIGHT_MAPS.values(), ids=list(WEIGHT_MAPS))
@@ -92,7 +102,7 @@ def test_the_same_key_gives_the_same_fit_bit_for_bit(name, fitted_row, steps):
     assert_same_fit(fit(name, num_steps=steps), fitted_row(name))
 
 
-@pytest.mark.parametrize("name", [name for name in CONSTRUCTIONS if name != "full Laplace"])
+@pytest.mark.parametrize("name", rows(name for name in CONSTRUCTIONS if name != "full Laplace"))
 def test_another_key_gives_another_fit(name, fitted_row, steps):
     other = fit(name, key=1, num_steps=steps)
     assert moved_psi(other, fitted_row(name))
@@ -201,7 +211,7 @@ def test_a_fit_traces_the_model_once_however_many_steps_it_takes(name, monkeypat
 # What moves
 
 
-@pytest.mark.parametrize("name", [name for name in CONSTRUCTIONS if name not in GREEDY])
+@pytest.mark.parametrize("name", rows(name for name in CONSTRUCTIONS if name not in GREEDY))
 def test_what_is_learned_moves_and_the_rest_stays(name, fitted_row, start_of):
     end = fitted_row(name)
     start = start_of(name)
@@ -249,7 +259,9 @@ def test_rows_of_origin_are_known_exactly_if_points_are_rows(name, fitted_row):
         np.testing.assert_array_equal(fit.coreset.y, origin.y)
 
 
-@pytest.mark.parametrize("name", [name for name, row in PSEUDOCORESETS.items() if "y" in (row.learn or ())])
+@pytest.mark.parametrize(
+    "name", rows(name for name, row in PSEUDOCORESETS.items() if "y" in (row.learn or ()))
+)
 def test_learned_labels_are_probabilities_over_classes(name, fitted_row):
     y = np.asarray(fitted_row(name).coreset.y)
     assert y.shape == (SIZE, 2)

@@ -37,6 +37,7 @@ def test_a_fresh_posterior_is_that_of_the_points_whatever_r_was():
     assert np.max(np.abs(np.sqrt(np.diag(found)) / deviation - 1.0)) < 0.02
 
 
+@pytest.mark.slow
 def test_a_fresh_posterior_that_starts_narrow_widens_slowly():
     """Steps of the means grow with the scales, here up to thirtyfold, and networks do not survive that."""
     narrow = cvi.families.MeanField(spread_pace=0.5, start_width=0.03)
@@ -46,6 +47,7 @@ def test_a_fresh_posterior_that_starts_narrow_widens_slowly():
     assert cvi.retrain(made, key=1, num_steps=2).family == cvi.families.MeanField(0.5 * 0.03, 0.03)
 
 
+@pytest.mark.slow
 def test_soft_labels_are_what_is_fitted():
     generator = np.random.default_rng(0)
     chance = generator.uniform(0.1, 0.9, 12)

@@ -137,6 +137,7 @@ def standardised(X, weights):
     return (X - mean) / np.sqrt(np.average((X - mean) ** 2, axis=0, weights=weights))
 
 
+@pytest.mark.slow
 def test_probabilities_are_those_of_the_exact_posterior(classified):
     X, y, weights, estimator, _ = classified
     z, sign = standardised(X, weights)[:, 0], np.where(y == "up", 1.0, -1.0)

@@ -29,6 +29,8 @@ from coresetvi_paper.grid import Grid, open_grid
 from coresetvi_paper.result_table import summarise
 from coresetvi_paper.runner import run_cells
 
+pytestmark = pytest.mark.slow
+
 SCORES = """
 title = "Scores"
 measure = "scores"
