@@ -5,6 +5,7 @@ problem is solved and differentiated (`inner`) and how steps are taken (`optimiz
 out lets the construction choose it from the sizes of model and data alone (`defaults.py`).
 """
 
+import dataclasses
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -98,15 +99,13 @@ class BBPSVI(GradientConstruction):
             optimizer=self.optimizer,
             batch_size=self.batch_size,
         )
-        settled = BBPSVI(
-            self.size,
+        settled = dataclasses.replace(
+            self,
             family=engine.family,
             learn=learn,
-            weights=self.weights,
             objective=engine.objective,
             inner=engine.inner,
             optimizer=engine.optimizer,
-            init=self.init,
             batch_size=engine.batch_size,
         )
         # Natural gradients that nobody asked for rest on a premise that the first draws may refute.
@@ -126,19 +125,6 @@ class BBPSVI(GradientConstruction):
             optimizer=engine.optimizer,
             batch_size=engine.batch_size,
             expands=keeps_expansion(model, data, engine.optimizer, engine.batch_size),
-            instead=self._by_nested_gradients() if doubtful else None,
-        )
-
-    def _by_nested_gradients(self) -> "BBPSVI":
-        """The same construction with everything but the optimiser as open as it was."""
-        return BBPSVI(
-            self.size,
-            family=self.family,
-            learn=self.learn,
-            weights=self.weights,
-            objective=self.objective,
-            inner=self.inner,
-            optimizer=Adam(),
-            init=self.init,
-            batch_size=self.batch_size,
+            # Everything but the optimiser is then as open as it was.
+            instead=dataclasses.replace(self, optimizer=Adam()) if doubtful else None,
         )
