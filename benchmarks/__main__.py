@@ -10,11 +10,13 @@ from benchmarks import (
     constructions,
     early_stopping,
     images,
+    passes,
     posterior,
     quality,
     speed,
     unit_weights,
     verdicts,
+    waiting,
 )
 from benchmarks.report import write_report
 from coresetvi.fitting.artefact import provenance
@@ -36,6 +38,8 @@ PARTS = {
     "verdicts": verdicts.run,
     "images": images.run,
     "unit_weights": unit_weights.run,
+    "waiting": waiting.run,
+    "passes": passes.run,
 }
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks import construction_report as more
-from benchmarks import image_report
+from benchmarks import image_report, waiting_report
 from benchmarks import posterior_report as draws
 from benchmarks.tables import grouped, spread, table
 
@@ -11,6 +11,7 @@ from benchmarks.tables import grouped, spread, table
 def write_report(results: dict, path: Path) -> None:
     """Write the page; parts that were never run are left out."""
     writers = {
+        "waiting": waiting_report.waiting,
         "speed": speed,
         "mean_field": mean_field,
         "exact": exact,

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import os
 
 import jax
 import pytest
@@ -10,6 +11,8 @@ import registry
 import coresetvi as cvi
 from coresetvi.fitting import steps as compiled
 
+# Tests neither read what other runs have compiled nor leave anything behind.
+os.environ["CORESETVI_CACHE"] = "off"
 # More than one chunk, and not a whole number of them.
 STEPS = compiled.CHUNK + 6
 
@@ -75,14 +78,13 @@ def press_ctrl_c(monkeypatch):
     """`press_ctrl_c(n)`: from now on, a fit is interrupted in the chunk that follows its first n steps."""
 
     def arm(num_steps: int) -> None:
-        chunk = compiled.chunk
+        advance = compiled.advance
 
-        def interrupted(run, first, end, *rest):
-            # A call without steps only compiles; it is not part of the fit.
-            if end > 0 and first >= num_steps:
+        def interrupted(run, schedule):
+            if run.position.steps >= num_steps:
                 raise KeyboardInterrupt
-            return chunk(run, first, end, *rest)
+            return advance(run, schedule)
 
-        monkeypatch.setattr(compiled, "chunk", interrupted)
+        monkeypatch.setattr(compiled, "advance", interrupted)
 
     return arm

@@ -193,7 +193,7 @@ class CaseTarget(Target):
 
 def take_step(optimizer: Optimizer, target: CaseTarget, learned, psi, state, scale) -> Moved:
     """One outer step on all rows: ask, answer, tell."""
-    draft = optimizer.ask(target, learned, psi)
+    draft = optimizer.ask(target, learned, psi, state)
     answer = target.answer(draft.thetas, draft.reference)
     return optimizer.tell(target, learned, psi, state, jnp.asarray(scale), draft, answer)
 

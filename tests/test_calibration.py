@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from coresetvi.models.prediction import class_scores
+from coresetvi.models.score_sums import class_scores
 
 
 @pytest.mark.parametrize(

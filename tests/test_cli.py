@@ -318,7 +318,7 @@ def test_a_shared_option_is_one_field():
     fit, compare = (inspect.signature(command).parameters for command in (cli.fit.fit, cli.compare.compare))
     for name in shared:
         assert fit[name] == compare[name]
-    assert "task" not in fit and "task" not in compare and len(shared) == 16
+    assert "task" not in fit and "task" not in compare and len(shared) == 18
 
 
 FIT = ["fit", "{folder}/two.csv", "--out", "{tmp}/out"]

@@ -63,36 +63,3 @@ def test_a_fit_makes_room_before_it_compiles(pretend):
     assert fitted.result == "finished"
     double(jnp.ones(3))
     assert len(traces) == 2
-
-
-@pytest.fixture
-def cache_settings(monkeypatch):
-    """JAX's settings of its cache on disk, as they were again afterwards."""
-    names = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
-    jax.config.update(names[0], None)
-    yield
-    for name, value in before.items():
-        jax.config.update(name, value)
-
-
-@pytest.mark.usefixtures("cache_settings")
-def test_compiled_programs_are_kept_in_the_users_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compilation.enable_compilation_cache()
-    assert jax.config.values["jax_compilation_cache_dir"] == str(tmp_path / "coresetvi" / "jit")
-    assert (tmp_path / "coresetvi" / "jit").is_dir()
-
-
-@pytest.mark.usefixtures("cache_settings")
-def test_where_the_user_has_chosen_or_nothing_can_be_kept_the_cache_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "mine"))
-    compilation.enable_compilation_cache()
-    assert jax.config.values["jax_compilation_cache_dir"] is None and not list(tmp_path.iterdir())
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    compilation.enable_compilation_cache()
-    assert jax.config.values["jax_compilation_cache_dir"] is None

@@ -418,7 +418,7 @@ class Probe(Optimizer):
     def init(self, learned, family, psi):
         return ()
 
-    def ask(self, target, learned, psi):
+    def ask(self, target, learned, psi, state):
         psi, inner = target.solve(learned, psi)
         return Draft(THETAS, jnp.mean(THETAS, axis=0), jnp.zeros(len(THETAS)), psi, inner)
 

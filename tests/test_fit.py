@@ -29,6 +29,7 @@ from coresetvi.fitting import result as fitted
 from coresetvi.inner import Joint, Unrolled
 from coresetvi.inner.base import InnerInfo
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression, Model
+from coresetvi.models.score_sums import CLASS_SCORES
 from coresetvi.models.sums import numbers_per_row
 from coresetvi.objectives import ImportanceElbo
 from coresetvi.outer.base import step_info
@@ -520,8 +521,8 @@ def test_the_default_matches_the_posterior(easy):
 def test_the_default_knows_that_it_matches(easy):
     fit, _ = easy
     loss, kl = fit.history["loss"], fit.history["kl"]
-    assert loss[-20:].mean() < loss[0] - 0.5
-    assert kl[-20:].mean() < 0.05 < kl[0]
+    assert loss[-1] < loss[0] - 0.5
+    assert kl[-1] < 0.05 < kl[0]
     trust = fit.reliability()
     assert trust["ess"] > 0.9
     assert trust["khat"] < trust["khat_threshold"]
@@ -726,7 +727,7 @@ def test_predictions_have_the_promised_shapes(name):
     if name == "poisson":
         assert np.all(mean > 0.0)
     scores = fit.evaluate(case.data, num_samples=50)
-    others = ["rmse"] if case.model.num_classes is None else coresetvi.models.prediction.CLASS_SCORES
+    others = ["rmse"] if case.model.num_classes is None else CLASS_SCORES
     assert scores.keys() == {"nll", *others}
     assert np.all(np.isfinite(list(scores.values())))
 

@@ -172,7 +172,7 @@ def test_a_step_is_the_same_with_and_without_jit(name):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["joint", "default"])
+@pytest.mark.parametrize("name", ["joint", "default, minibatch"])
 def test_a_fit_traces_the_model_once_however_many_steps_it_takes(name, monkeypatch):
     traces, per_chunk = [], []
 

@@ -57,7 +57,7 @@ def test_settling_twice_changes_nothing(name):
 @pytest.mark.parametrize(
     ("construction", "case", "expected"),
     [
-        (cvi.BBPSVI(5), REGRESSION, NaturalGradient),
+        (cvi.BBPSVI(5, batch_size=10), REGRESSION, NaturalGradient),
         (cvi.BBPSVI(5), NETWORK, Adam),
         (cvi.GreedyBBSparseVI(3, weight_steps=1), NETWORK, Adam),
         # What the user has asked for is not reconsidered.

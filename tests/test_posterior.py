@@ -16,7 +16,8 @@ import scipy.special
 import coresetvi as cvi
 from coresetvi.errors import InputError
 from coresetvi.families import MeanField, draws
-from coresetvi.families.draws import Draws, chain_measures
+from coresetvi.families.draws import Draws
+from coresetvi.families.mixing import chain_measures
 from coresetvi.models import LinearRegression, PoissonRegression
 from coresetvi.posterior import chains
 from coresetvi.posterior import smc as tempering
@@ -69,7 +70,7 @@ def assert_moments(drawn, mean, covariance):
     truth = np.r_[np.zeros(len(mean)), (covariance / np.outer(scale, scale))[first, second]]
     number = drawn.flat.shape[0] * drawn.flat.shape[1]
     if drawn.stats:
-        effective = np.minimum(chain_measures(jnp.asarray(columns))[1], number)
+        effective = np.minimum(chain_measures(columns)[1], number)
         assert np.min(effective) > 200
     elif "proposals" in drawn.about:
         effective = min(number, drawn.about["proposals"] * drawn.about["ess"])
@@ -200,7 +201,7 @@ def assert_skewed(found):
     powers = np.concatenate([z, z**2, z**3], axis=-1)
     effective = np.full(3, z.size / 2)
     if found.stats:
-        effective = np.minimum(np.asarray(chain_measures(jnp.asarray(powers))[1]), z.size)
+        effective = np.minimum(np.asarray(chain_measures(powers)[1]), z.size)
     errors = powers.std(axis=(0, 1)) / np.sqrt(effective)
     scores = (powers.mean(axis=(0, 1)) - [0.0, 1.0, skewness]) / errors
     assert np.abs(scores).max() < MAX_Z

@@ -6,6 +6,7 @@ import pytest
 
 import coresetvi as cvi
 from coresetvi.models import prediction
+from coresetvi.models.score_sums import class_scores
 
 CHANCES = np.array(
     [
@@ -21,7 +22,7 @@ WEIGHTS = np.array([1.0, 2.0, 1.0, 3.0, 1.0])
 
 
 def test_class_scores_are_those_done_by_hand():
-    scores = prediction.class_scores(CHANCES, LABELS, WEIGHTS)
+    scores = class_scores(CHANCES, LABELS, WEIGHTS)
     assert scores["accuracy"] == pytest.approx((1 + 0 + 1 + 3 + 0) / 8)
     squares = [
         0.3**2 + 0.2**2 + 0.1**2,
@@ -40,18 +41,18 @@ def test_class_scores_are_those_done_by_hand():
 def test_confidences_are_put_into_fifteen_bins():
     """Just below and above 10/15 are two bins, so that errors of opposite sign do not cancel."""
     chances = np.array([[0.66, 0.34], [0.67, 0.33]])
-    scores = prediction.class_scores(chances, np.array([0, 1]), np.ones(2))
+    scores = class_scores(chances, np.array([0, 1]), np.ones(2))
     assert scores["ece"] == pytest.approx((0.34 + 0.67) / 2)
     # 10.1/15 and 10.9/15 are in one, where they do.
     chances = np.array([[10.1 / 15, 4.9 / 15], [10.9 / 15, 4.1 / 15]])
-    scores = prediction.class_scores(chances, np.array([0, 1]), np.ones(2))
+    scores = class_scores(chances, np.array([0, 1]), np.ones(2))
     assert scores["ece"] == pytest.approx(abs(4.9 / 15 - 10.9 / 15) / 2)
 
 
 def test_a_certain_classifier_is_perfect_or_hopeless():
     sure = np.eye(2)[[0, 1, 1]]
-    right = prediction.class_scores(sure, np.array([0, 1, 1]), np.ones(3))
-    wrong = prediction.class_scores(sure, np.array([1, 0, 0]), np.ones(3))
+    right = class_scores(sure, np.array([0, 1, 1]), np.ones(3))
+    wrong = class_scores(sure, np.array([1, 0, 0]), np.ones(3))
     assert right == {"accuracy": 1.0, "brier": 0.0, "ece": 0.0}
     assert wrong == {"accuracy": 0.0, "brier": 2.0, "ece": 1.0}
 
@@ -63,7 +64,7 @@ def test_two_classes_are_scored_as_two():
     thetas, weights = jax.random.normal(jax.random.key(0), (3, 2)), np.array([0.5, 0.3, 0.2], np.float32)
     by_draw = 1.0 / (1.0 + np.exp(-np.asarray(data.x) @ np.asarray(thetas).T))
     chance = by_draw @ weights
-    expected = prediction.class_scores(
+    expected = class_scores(
         np.stack([1 - chance, chance], axis=1), np.asarray(data.y), np.asarray(data.weights)
     )
     found = prediction.scores(model, thetas, jax.numpy.asarray(weights), data)

@@ -1,9 +1,13 @@
 """What the tests of the paper share."""
 
 import gc
+import os
 
 import jax
 import pytest
+
+# Tests neither read what other runs have compiled nor leave anything behind.
+os.environ["CORESETVI_CACHE"] = "off"
 
 
 @pytest.fixture(scope="module", autouse=True)

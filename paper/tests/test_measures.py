@@ -191,7 +191,10 @@ def test_the_settings_of_the_paper_make_other_cells(tmp_path):
     theirs, own = paper.construction(cell), ours.construction(cell)
     assert isinstance(theirs, cvi.BBPSVI) and isinstance(own, cvi.BBPSVI)
     assert theirs.batch_size == 7 and own.batch_size is None
-    assert theirs.init == "subset" and own.init == "spread"
+    # What is left open becomes "subset" where steps are as in the paper.
+    assert theirs.init is None and own.init == "spread"
+    train, _ = cvi.datasets.synthetic_lr(n=100, dim=2)
+    assert theirs.settle(cvi.models.LogisticRegression(2), train).init == "subset"
     unbound = dataclasses.replace(paper, num_steps=None)
     everything = PaperCell("lr", "full", None, 0)
     assert unbound.steps_of(cell) == 3 and unbound.steps_of(everything) is None

@@ -1,6 +1,6 @@
 """Bayesian coresets by black-box variational inference: a few weighted points, the same posterior."""
 
-from . import datasets, errors, export, families, inner, models, objectives, outer, weights
+from . import data, datasets, errors, export, families, inner, models, objectives, outer, weights
 from ._version import __version__
 from .constructions import (
     BBPSVI,
@@ -25,6 +25,7 @@ from .constructions import (
     SubsetLaplace,
 )
 from .data.dataset import Coreset, Dataset
+from .data.scan import scan
 from .families.draws import Draws
 from .fitting.loop import fit
 from .fitting.result import Fit, load
@@ -66,6 +67,7 @@ __all__ = [
     "choose_size",
     "continual",
     "correct",
+    "data",
     "datasets",
     "diagnose",
     "errors",
@@ -81,5 +83,6 @@ __all__ = [
     "prune",
     "retrain",
     "sample",
+    "scan",
     "weights",
 ]

@@ -1,7 +1,7 @@
 """Small checks of arguments, each with a sentence that names the argument and what it was given."""
 
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .errors import InputError
 
@@ -44,3 +44,9 @@ def short(value: object) -> str:
     if value is None or isinstance(value, (str, numbers.Number)):
         return repr(value)
     return f"a {type(value).__name__}"
+
+
+def some(names: Sequence[object]) -> str:
+    """The first ten names, for a sentence."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return ", ".join(repr(name) for name in names[:10]) + more

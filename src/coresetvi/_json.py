@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from ._json_text import canonical, is_marked_float, mark_float
 from .errors import ArtefactError
 
 
@@ -69,16 +70,6 @@ def from_json(value: object) -> object:
     return {key: from_json(item) for key, item in value.items()}
 
 
-def mark_float(value: float) -> float | dict[str, str]:
-    """The number itself, or what stands for it in a file if JSON has no such number."""
-    return value if math.isfinite(value) else {"float": str(float(value))}
-
-
-def is_marked_float(value: object) -> bool:
-    """Whether a value from a file stands for a number that is not finite."""
-    return value in ({"float": "nan"}, {"float": "inf"}, {"float": "-inf"})
-
-
 def one_line(value: object) -> str:
     """Strict JSON in one line of ASCII, which no terminal or pipe can spoil.
 
@@ -93,15 +84,6 @@ def indented(value: object) -> bytes:
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     # Lone surrogates (file names that are not UTF-8) become the escapes JSON has for them.
     return text.encode("utf-8", "backslashreplace")
-
-
-def canonical(value: object) -> str:
-    """Strict JSON that is the same text for the same value, whatever the order of its keys.
-
-    >>> canonical({"b": 1, "a": [2]})
-    '{"a":[2],"b":1}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def checksum(value: object) -> str:

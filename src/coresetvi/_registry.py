@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ._json import canonical, is_marked_float, mark_float
+from ._json_text import canonical, is_marked_float, mark_float
 from .errors import ArtefactError, InputError
 
 MAX_ARRAY_SIZE = 4096  # beyond this, JSON is the wrong place for an array

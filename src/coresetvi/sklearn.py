@@ -15,7 +15,7 @@ from .data.dataset import Dataset
 from .data.standardise import choose_units, distinct_rows, estimate_noise, pad
 from .errors import InputError
 from .export.rows import fit_rows
-from .export.sklearn import Rows
+from .export.sklearn import WeightedPoints
 from .fitting.result import NUM_DRAWS, Fit
 from .models.base import Model
 from .models.glm import LinearRegression, LogisticRegression, SoftmaxRegression
@@ -126,7 +126,9 @@ class CoresetClassifier(ClassifierMixin, _Estimator):
         fitted = self._fit_rows(self._model(len(present)), self.units_.remove(X[rows]), codes, weights)
         self.fit_ = dataclasses.replace(fitted, extra={"classes": self.classes_.tolist()})
         points, coreset = self._points(X, rows)
-        self.coreset_ = Rows(points, self.classes_[np.asarray(coreset.y)], np.asarray(coreset.weights))
+        self.coreset_ = WeightedPoints(
+            points, self.classes_[np.asarray(coreset.y)], np.asarray(coreset.weights)
+        )
         if (linear := self._linear()) is not None:
             self.coef_, self.intercept_ = linear
         return self
@@ -219,7 +221,7 @@ class CoresetRegressor(RegressorMixin, _Estimator):
             labels = self.target_units_.restore(np.asarray(coreset.y, np.float64))
         else:
             labels = y[rows[np.asarray(coreset.indices)]]
-        self.coreset_ = Rows(points, labels, np.asarray(coreset.weights))
+        self.coreset_ = WeightedPoints(points, labels, np.asarray(coreset.weights))
         if (linear := self._linear()) is not None:
             scale = self.target_units_.scale
             self.coef_ = scale * linear[0][0]

@@ -21,7 +21,6 @@ from coresetvi.cli.console import (
 )
 from coresetvi.cli.options import Json
 from coresetvi.errors import InputError
-from coresetvi.fitting.compilation import enable_compilation_cache
 from coresetvi.fitting.progress import Progress
 from coresetvi.plots import comparison_figure
 
@@ -76,7 +75,6 @@ def reproduce(
                 whole = whole.with_settings(settings)
                 chosen.append(whole.miniature() if quick else whole)
         comparison_figure.check_matplotlib()
-        enable_compilation_cache()
         done: set[Path] = set()
         answers = []
         for whole in chosen:

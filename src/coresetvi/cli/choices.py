@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from ..data.dataset import Dataset
 from ..data.files import READABLE
 from ..data.labels import Labels
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.gaussian import FullRank, LowRank, MeanField
 from ..models.base import Model
@@ -75,7 +75,7 @@ def infer_model(labels: Labels) -> str:
 
 def build_model(
     name: str,
-    dataset: Dataset,
+    dataset: Rows,
     labels: Labels,
     intercept: bool,
     prior_scale: float,

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Annotated
 
 from .._checks import check_choice
+from .._programs import keep_programs
 from ..constructions.by_name import METHOD_LIST, METHODS, takes
+from ..data.dataset import Dataset
 from ..data.files import write_table
 from ..data.split import TEST_SHARE, split_rows
 from ..data.tables import read_new_rows
 from ..errors import InputError
-from ..fitting.compilation import enable_compilation_cache
 from ..fitting.progress import Progress
 from ..plots import comparison_figure
 from ..workflows import comparison as grid
@@ -102,8 +103,13 @@ def compare(
         if test is not None and test_share is not None:
             raise InputError("--test and --test-share exclude each other; leave one of them out")
         comparison_figure.check_matplotlib()
-        out = Path(f"{name_of(task.data)}-comparison") if out is None else out
+        out = Path(f"{name_of(task.source.name)}-comparison") if out is None else out
         dataset, labels, name, model = task.read()
+        if not isinstance(dataset, Dataset):
+            raise InputError(
+                f"{task.source} is larger than --memory {task.memory}, and compare needs all rows in memory; "
+                "raise --memory, or take a part of the table"
+            )
         if test is None:
             share = TEST_SHARE if test_share is None else test_share
             train, scored = split_rows(dataset, model.num_classes, share, task.seed)
@@ -115,7 +121,7 @@ def compare(
         comparison = grid.make_comparison(model, train, scored, names, options, task.steps)
         prints = {cell.name: comparison.fingerprint(cell) for cell in cells}
         kept = records.open_records(out, prints, overwrite=overwrite)
-        enable_compilation_cache()
+        keep_programs()
         finished = {cell: record for cell, record in kept.items() if record["result"] != "failed"}
         interrupted = False
         try:

@@ -23,6 +23,8 @@ FLAGS = {
     **{name: f"--{name}" for name in ("checkpoint", "resume", "overwrite")},
     "batch_size": "--batch-size",
     "num_steps": "--steps",
+    "memory": "--memory",
+    "client": "--scheduler",
     "num_classes": "--classes",
     "share": "--test-share",
 }
@@ -31,6 +33,8 @@ PHRASES = {
     "kind='numbers'": "--model linear",
     "a larger num_steps": "a larger --steps",
     "another folder": "another --out",
+    "leave that column out with columns=": "leave that column out with --drop",
+    "or name the columns to read with columns=": "or leave it out with --drop",
 }
 # name=True, name='text', name=['list'], name=0.5, or name= and no value; not within a path or a quotation.
 ARGUMENT = re.compile(

@@ -8,7 +8,7 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
-from ..fitting.compilation import enable_compilation_cache
+from .._programs import keep_programs
 from . import demonstration
 from .console import (
     print_json,
@@ -43,7 +43,7 @@ def demo(
     """
     with reporting(as_json):
         demonstration.check_folder(out)
-        enable_compilation_cache()
+        keep_programs()
         result = demonstration.run(seed, num_steps=steps)
         files = demonstration.write(result, out)
     methods = demonstration.score_rows(result)

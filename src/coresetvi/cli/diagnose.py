@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from .._checks import check_choice
-from ..fitting.compilation import enable_compilation_cache
+from .._programs import keep_programs
 from ..fitting.result import load
 from ..posterior.diagnosis import diagnose as certify
 from ..posterior.sampling import SAMPLERS
@@ -18,14 +18,18 @@ from .console import print_json, reporting, say, show_table
 with contextlib.suppress(ImportError):
     import typer
 
-    from .options import Drop, FitDirectory, Json, RowWeights, Seed
+    from .options import Drop, FitDirectory, Json, Memory, RowWeights, Scheduler, Seed
 
-from .summary import labelled_rows
+from .row_tables import TableSource
+from .summary import labelled_table
 
 
 def diagnose(
     fitted: FitDirectory,
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The table that was fitted.")],
+    data: Annotated[
+        list[Path],
+        typer.Argument(metavar="DATA", help="The table that was fitted: a file, a folder, or several files."),
+    ],
     held_out: Annotated[
         Path | None, typer.Option(help="A table of rows that were not fitted, to score on.")
     ] = None,
@@ -45,6 +49,8 @@ def diagnose(
         int, typer.Option(min=100, help="The number of draws to weigh against the data.")
     ] = 1000,
     seed: Seed = 0,
+    memory: Memory = "1GB",
+    scheduler: Scheduler = None,
     as_json: Json = False,
 ) -> None:
     """Say whether a fitted coreset can be trusted. Its posterior is weighed against that of all rows.
@@ -58,11 +64,13 @@ def diagnose(
     with reporting(as_json):
         if method is not None:
             check_choice("method", method, SAMPLERS)
-        enable_compilation_cache()
+        keep_programs()
         fit = load(fitted)
         other = None if reference is None else load(reference)
-        rows = labelled_rows(fit, data, weights, drop)
-        test = None if held_out is None else labelled_rows(fit, held_out, weights, drop)
+        rows = labelled_table(fit, TableSource(tuple(data), memory, scheduler), weights, drop)
+        test = None
+        if held_out is not None:
+            test = labelled_table(fit, TableSource((held_out,), memory, scheduler), weights, drop)
         draws = None if method is None else draw(fit, method=method, key=seed)
         certificate = certify(fit, rows, other, draws=draws, held_out=test, num_samples=samples, key=seed)
     if as_json:

@@ -10,11 +10,11 @@ from typing import Annotated, NamedTuple
 
 from .. import export as tools
 from .._checks import check_choice
+from .._programs import keep_programs
 from ..data import files
 from ..errors import InputError
 from ..export import rows
 from ..export.pymc import RESPONSES as PYMC_RESPONSES
-from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import Fit, load
 from .choices import beside
 from .console import print_json, reporting, say
@@ -136,7 +136,7 @@ def export(
         name = choose_tool(to, out)
         if fitted.resolve() in (out.resolve(), *out.resolve().parents):
             raise InputError(f"--out {out} is inside the saved fit {fitted}; choose another place")
-        enable_compilation_cache()
+        keep_programs()
         written = [str(file) for file in TOOLS[name].write(load(fitted), fitted, out, overwrite)]
     if as_json:
         print_json({"to": name, "out": str(out), "files": written})

@@ -12,11 +12,13 @@ from typing import Annotated
 import numpy as np
 
 from .._checks import check_choice
+from .._programs import keep_programs
 from ..constructions.by_name import METHOD_LIST, METHODS, build_construction
 from ..constructions.defaults import default_size
+from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..fitting import artefact
-from ..fitting.compilation import enable_compilation_cache
 from ..fitting.loop import fit as fit_coreset
 from .choices import name_of
 from .console import (
@@ -73,17 +75,21 @@ def fit(
       coresetvi fit people.csv --target income
       coresetvi fit flowers.parquet --target species --model mlp --hidden 20,20 --out fitted
       coresetvi fit visits.csv --target count --model poisson --size 50 --drop id --out fitted
+      coresetvi fit rows/ --target y --memory 4GB --out fitted
     """
     with reporting(as_json):
         task.check()
         check_choice("method", method, METHODS)
-        out = Path(name_of(task.data)) if out is None else out
+        if out is None:
+            # The name of a folder of tables is taken, by the folder.
+            table = task.source.name
+            out = Path(f"{table.name}-fitted" if table.is_dir() else name_of(table))
         check_places(out, checkpoint, resume, overwrite)
         dataset, labels, name, model = task.read()
         if METHODS[method].sized:
-            size = size or default_size(model, int(np.count_nonzero(dataset.weights)))
+            size = size or default_size(model, rows_with_weight(dataset))
         construction = build_construction(method, size, **task.construction_options())
-        enable_compilation_cache()
+        keep_programs()
         fitted = fit_coreset(
             construction,
             model,
@@ -95,7 +101,7 @@ def fit(
         )
         names = None if labels.classes is None else list(labels.classes)
         fitted = dataclasses.replace(
-            fitted, extra={"classes": names, "data": str(task.data), "seed": task.seed}
+            fitted, extra={"classes": names, "data": str(task.source), "seed": task.seed}
         )
         fitted.save(out, overwrite=overwrite)
         summary = fit_summary(fitted)
@@ -117,6 +123,11 @@ def fit(
     if failed:
         complain(explanation)
         leave(EXIT_CODES[fitted.result])
+
+
+def rows_with_weight(dataset: Rows) -> int:
+    """How many rows a coreset can be chosen from; of those that are not in memory, all count."""
+    return int(np.count_nonzero(dataset.weights)) if isinstance(dataset, Dataset) else dataset.num_rows
 
 
 def check_places(out: Path, checkpoint: Path | None, resume: bool, overwrite: bool) -> None:

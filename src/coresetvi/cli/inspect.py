@@ -9,7 +9,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..fitting.compilation import enable_compilation_cache
+from .._programs import keep_programs
 from ..fitting.result import load
 from .console import (
     in_flags,
@@ -47,7 +47,7 @@ def inspect(
       coresetvi inspect fitted --points 3 --json
     """
     with reporting(as_json):
-        enable_compilation_cache()
+        keep_programs()
         fit = load(fitted)
         summary, shown = fit_summary(fit), heaviest(fit, points)
     if as_json:

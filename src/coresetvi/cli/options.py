@@ -8,9 +8,13 @@ import typer
 from .choices import FAMILIES, MODELS
 
 # What is given
-DataFile = Annotated[
-    Path,
-    typer.Argument(metavar="DATA", help="The table to fit: a .csv, .tsv (also .gz), .parquet or .npz file."),
+DataFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="DATA",
+        help="The table to fit: a .csv, .tsv (also .gz), .parquet or .npz file; or a folder of such files, "
+        "or several of them with the same columns.",
+    ),
 ]
 FitDirectory = Annotated[
     Path, typer.Argument(metavar="DIR", help="The folder in which coresetvi fit saved its result.")
@@ -21,6 +25,18 @@ Target = Annotated[
 RowWeights = Annotated[str | None, typer.Option(help="The column that holds the weight of each row.")]
 Drop = Annotated[
     list[str] | None, typer.Option(help="A column to leave out; repeat the option to leave out several.")
+]
+Memory = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE",
+        help="A table larger than this, such as 500MB or 2GB, is read in blocks again and again instead of "
+        "being kept in memory.",
+    ),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="The Dask scheduler whose workers read the rows, by its address."),
 ]
 
 # The model

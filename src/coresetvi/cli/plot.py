@@ -7,9 +7,9 @@ import contextlib
 from pathlib import Path
 from typing import Annotated
 
+from .._programs import keep_programs
 from ..data.files import check_file
 from ..errors import InputError
-from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..plots import figures
 from ..plots.fit_overview import overview
@@ -51,7 +51,7 @@ def plot(
         if out.suffix.lower() not in PICTURES:
             raise InputError(f"--out {out} is no picture; use a name that ends in {', '.join(PICTURES)}")
         check_file(out, overwrite=overwrite)
-        enable_compilation_cache()
+        keep_programs()
         fit = load(fitted)
         rows = None if data is None else labelled_rows(fit, data)
         figures.save_figure(overview(fit, data=rows), out)

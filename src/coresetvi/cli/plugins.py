@@ -8,7 +8,7 @@ one that typer can make a command of:
 """
 
 from importlib import metadata
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import typer
 from typer.core import TyperGroup
@@ -23,6 +23,17 @@ def new_app(**options: Any) -> typer.Typer:
     return typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, **options)
 
 
+@runtime_checkable
+class Plugin(Protocol):
+    """An entry point: Python's own, or that of the backport, which takes over once something imports it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    def load(self) -> Any: ...
+
+
 class PluginGroup(TyperGroup):
     """The library's own commands, and after them those of plug-ins by name.
 
@@ -31,7 +42,7 @@ class PluginGroup(TyperGroup):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.plugins: dict[str, metadata.EntryPoint] = {}
+        self.plugins: dict[str, Plugin] = {}
         self.refusals: dict[str, list[str]] = {}  # by name of the command
         for plugin in sorted(metadata.entry_points(group=GROUP), key=lambda one: (one.name, one.value)):
             if plugin.name in self.commands:
@@ -57,7 +68,7 @@ class PluginGroup(TyperGroup):
             complain(refusal, word="note")
         return super().get_command(ctx, cmd_name)
 
-    def load(self, plugin: metadata.EntryPoint) -> None:
+    def load(self, plugin: Plugin) -> None:
         """Import a plug-in and add its command."""
         try:
             app = new_app()
@@ -68,12 +79,13 @@ class PluginGroup(TyperGroup):
             reason = (str(error).strip().splitlines() or [""])[0]
             self.refuse(plugin, f"{type(error).__name__}: {reason}")
 
-    def refuse(self, plugin: metadata.EntryPoint, reason: str) -> None:
+    def refuse(self, plugin: Plugin, reason: str) -> None:
         """Keep the sentence on a plug-in for when its command is asked for."""
         sentence = f"the plug-in {described(plugin)} cannot be used ({reason})"
         self.refusals.setdefault(plugin.name, []).append(sentence)
 
 
-def described(plugin: metadata.EntryPoint) -> str:
+def described(plugin: Plugin) -> str:
     """The command of a plug-in, and the distribution that brings it."""
-    return f"{plugin.name!r} of {plugin.dist.name if plugin.dist else plugin.value}"
+    distribution = getattr(plugin, "dist", None)
+    return f"{plugin.name!r} of {distribution.name if distribution else plugin.value}"

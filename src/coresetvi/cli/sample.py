@@ -11,10 +11,10 @@ from typing import Annotated
 import numpy as np
 
 from .._checks import check_choice
+from .._programs import keep_programs
 from ..data import files
 from ..errors import InputError
 from ..families.draws import Draws, scalars
-from ..fitting.compilation import enable_compilation_cache
 from ..fitting.result import load
 from ..posterior.sampling import SAMPLERS
 from ..posterior.sampling import sample as draw
@@ -61,7 +61,7 @@ def sample(
         check_choice("method", method, SAMPLERS)
         if out is not None:
             check_draws_file(out, overwrite)
-        enable_compilation_cache()
+        keep_programs()
         fit = load(fitted)
         draws = draw(fit, method=method, num_samples=samples, num_chains=chains, num_warmup=warmup, key=seed)
         rows = draws.summary()

@@ -11,27 +11,31 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._checks import check_choice
-from ..data.dataset import Dataset
 from ..data.labels import Labels
+from ..data.rows import Rows
 from ..data.tables import read_table
 from ..models.base import Model
 from .choices import FAMILIES, LABEL_KINDS, MODELS, build_model, infer_model, learn_set
+from .row_tables import TableSource, read_rows
+from .table_size import parse_memory
 
 with contextlib.suppress(ImportError):
     from .options import (
         BatchSize,
         Classes,
-        DataFile,
+        DataFiles,
         Drop,
         FamilyName,
         Hidden,
         Init,
         Learn,
+        Memory,
         ModelName,
         NoIntercept,
         Noise,
         PriorScale,
         RowWeights,
+        Scheduler,
         Seed,
         Steps,
         Target,
@@ -41,7 +45,7 @@ with contextlib.suppress(ImportError):
 class TableTask(NamedTuple):
     """A table, what its labels mean, and the model for it by name and as itself."""
 
-    dataset: Dataset
+    dataset: Rows
     labels: Labels
     name: str
     model: Model
@@ -51,7 +55,7 @@ class TableTask(NamedTuple):
 class TaskOptions:
     """What to model and how; each field is an argument or an option of a command."""
 
-    data: DataFile
+    data: DataFiles
     target: Target = None
     model: ModelName = "auto"
     weights: RowWeights = None
@@ -67,23 +71,31 @@ class TaskOptions:
     steps: Steps = None
     batch_size: BatchSize = None
     seed: Seed = 0
+    memory: Memory = "1GB"
+    scheduler: Scheduler = None
+
+    @property
+    def source(self) -> TableSource:
+        """The table that DATA means."""
+        return TableSource(tuple(self.data), self.memory, self.scheduler)
 
     def check(self) -> None:
         """Refuse words that are unknown, before anything is read."""
         check_choice("model", self.model, MODELS)
         check_choice("family", self.family, FAMILIES)
+        parse_memory(self.memory)
 
     def read(self) -> TableTask:
         """The table, and the model that was asked for or that its target suggests."""
         kind = "numbers" if self.classes == 0 else LABEL_KINDS.get(self.model)
-        dataset, labels = read_table(
-            self.data,
-            self.target,
-            self.weights,
-            self.drop or (),
-            kind=kind or ("classes" if self.classes else "auto"),
-            num_classes=self.classes or None,
-        )
+        kind = kind or ("classes" if self.classes else "auto")
+        columns = (self.target, self.weights, self.drop or ())
+        if self.source.is_plain:
+            dataset, labels = read_table(
+                self.source.name, *columns, kind=kind, num_classes=self.classes or None
+            )
+        else:
+            dataset, labels = read_rows(self.source, *columns, kind, self.classes or None)
         name = infer_model(labels) if self.model == "auto" else self.model
         intercept = not self.no_intercept
         model = build_model(name, dataset, labels, intercept, self.prior_scale, self.noise, self.hidden)
@@ -108,7 +120,7 @@ def takes_task(command: Callable[..., None]) -> Callable[..., None]:
         task = TaskOptions(**{name: given.pop(name) for name in fields})
         command(task=task, **given)
 
-    if "DataFile" in globals():  # without typer nobody asks for the parameters
+    if "DataFiles" in globals():  # without typer nobody asks for the parameters
         own, more = parameters_of(command), parameters_of(TaskOptions)
         place = [part.name for part in own].index("task")
         parameters = [*own[:place], *more, *own[place + 1 :]]

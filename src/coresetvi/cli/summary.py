@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+import jax
 import numpy as np
 
+from .._checks import some
 from ..data.dataset import Dataset
-from ..data.labels import some
+from ..data.rows import Rows
 from ..data.tables import NewRows, read_new_rows
 from ..families.importance import usable
 from ..fitting.result import Fit
 from ..models.nets import BayesianMLP
 from .console import in_flags
+from .row_tables import TableSource, in_classes, rows_like
+
+# Rows that say how much a target varies.
+SPREAD_ROWS = 10_000
 
 
 class FitSummary(TypedDict):
@@ -39,6 +45,7 @@ class FitSummary(TypedDict):
     steps: int
     seconds: dict[str, float]
     kl: float | None
+    passes: int | None
     reliability: dict[str, int | float]
 
 
@@ -55,7 +62,7 @@ def fit_summary(fit: Fit) -> FitSummary:
     weights = np.asarray(fit.coreset.weights, dtype=float)
     shares = weights[weights > 0] / weights.sum()
     # The steps of a coreset that grows are worlds apart, so only the last one tells of its end.
-    kl = fit.history.get("kl", np.zeros(0))[-1 if "points" in fit.history else -20 :]
+    kl = estimated_kl(fit)
     return {
         "result": fit.result,
         "explanation": in_flags(fit.explanation),
@@ -74,12 +81,27 @@ def fit_summary(fit: Fit) -> FitSummary:
         "weight_entropy": -np.sum(shares * np.log(shares)),
         "steps": fit.about["steps"],
         "seconds": fit.seconds,
-        "kl": kl.mean() if kl.size and np.all(np.isfinite(kl)) else None,
+        "kl": kl,
+        "passes": fit.about.get("passes"),
         "reliability": fit.reliability(),
     }
 
 
-def advice(fit: Fit, dataset: Dataset, reliability: Mapping[str, int | float]) -> list[str]:
+def estimated_kl(fit: Fit) -> float | None:
+    """The KL divergence of the fit's coreset, as far as its history knows it.
+
+    By passes it is the least that one of them found, for that is the coreset that was given: the first asks
+    about the start. By steps it is the mean of the last, or that of the last addition.
+    """
+    kl = fit.history.get("kl", np.zeros(0))
+    if "passes" in fit.about:
+        tested = kl[1:][np.isfinite(kl[1:])]
+        return float(tested.min()) if tested.size else None
+    last = kl[-1 if "points" in fit.history else -20 :]
+    return float(last.mean()) if last.size and np.all(np.isfinite(last)) else None
+
+
+def advice(fit: Fit, dataset: Rows, reliability: Mapping[str, int | float]) -> list[str]:
     """What a careful colleague would remark on this fit."""
     notes = []
     if not usable(reliability):
@@ -94,7 +116,8 @@ def advice(fit: Fit, dataset: Dataset, reliability: Mapping[str, int | float]) -
         )
     noise = getattr(fit.model, "noise", None)
     if fit.model.num_classes is None and noise is not None:
-        spread = float(np.std(np.asarray(dataset.y)))
+        some_of_them = dataset.sample(jax.random.key(0), SPREAD_ROWS)
+        spread = float(np.std(np.asarray(some_of_them.y)))
         if not noise / 10 <= spread <= noise * 10:
             notes.append(
                 f"the target varies by {spread:.3g} but --noise is {noise:g}; "
@@ -156,7 +179,7 @@ def fit_lines(summary: FitSummary) -> list[list[str]]:
         ["model", f"{summary['model']}, {summary['parameters']} parameters, {summary['family']} posterior"],
         ["data", f"{summary['rows']:,} rows of total weight {summary['data_weight']:,.0f}"],
         ["coreset", f"{summary['size']:,} points of total weight {summary['total_weight']:,.0f}"],
-        ["steps", f"{summary['steps']:,}, {time}"],
+        ["passes" if summary["passes"] else "steps", f"{summary['passes'] or summary['steps']:,}, {time}"],
         ["estimated KL", f"{kl}{doubt}"],
         ["effective draws", f"{quality['ess']:.1%} of {quality['num_samples']:,}"],
         ["k-hat", f"{quality['khat']:.2f} ({limit})"],
@@ -189,6 +212,15 @@ def rows_for_fit(
     """The rows of a table for a fit: with its columns, and its target unless another is named."""
     known = fit.coreset.target or ("y" if need_target else None)
     return read_new_rows(path, fit.coreset, target or known, weights, drop or (), need_target=need_target)
+
+
+def labelled_table(fit: Fit, source: TableSource, weights: str | None, drop: list[str] | None) -> Rows:
+    """The rows of a table of any size with their labels in the classes of a fit."""
+    if source.is_plain:
+        return labelled_rows(fit, source.name, weights, drop)
+    target = fit.coreset.target or "y"
+    rows = rows_like(source, fit.coreset, target, weights, drop or ())
+    return in_classes(source, rows, target, class_labels(fit))
 
 
 def labelled_rows(fit: Fit, path: Path, weights: str | None = None, drop: list[str] | None = None) -> Dataset:

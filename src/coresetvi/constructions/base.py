@@ -12,13 +12,14 @@ from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from .._info import Info
 from ..data.dataset import Dataset
 from ..families.base import Family, Psi
 from ..models.base import Model
-from .schedule import Schedule, fixed_schedule, open_schedule
+from .schedule import Schedule, decide, fixed_schedule, open_schedule
 
 State = PyTree  # a pytree of arrays: what the next step needs
 Sized = TypeVar("Sized", bound="Construction")
@@ -31,6 +32,8 @@ class Construction(eqx.Module):
     corrects: eqx.AbstractClassVar[bool]
     # Whether a fit can be given the points to begin with.
     takes_initial: ClassVar[bool] = False
+    # Whether it takes rows that are not in memory (`data.rows.Rows`), or a `Dataset` only.
+    takes_rows: ClassVar[bool] = False
 
     @abc.abstractmethod
     def settle(self, model: Model, data: Dataset) -> "Plan":
@@ -52,10 +55,12 @@ class Plan(eqx.Module):
 
     construction: eqx.AbstractVar[Construction]
     model: eqx.AbstractVar[Model]
-    data: eqx.AbstractVar[Dataset]
+    data: eqx.AbstractVar[Dataset]  # or any rows, in plans of constructions that take them
     family: eqx.AbstractVar[Family]
     # Names and types of what its steps record in `Info.more`.
     records: ClassVar[dict[str, type]] = {}
+    # Whether a step is a pass over rows that the host asks for, between two compiled halves.
+    by_passes: ClassVar[bool] = False
 
     @property
     @abc.abstractmethod
@@ -78,9 +83,20 @@ class Plan(eqx.Module):
         """Asked once, before anything large is compiled: another plan to follow instead, or None."""
         return None
 
+    def nearest(self, state: State) -> float | None:
+        """KL divergence in nats from the data's posterior that a pass found; None if steps are no passes."""
+        return None
+
+    def warm_up(self, state: State) -> None:
+        """Compile what a step by passes needs, without reading a row."""
+
     def schedule(self, num_steps: int | None) -> Schedule:
         """When to slow down and stop: by default after `num_steps`, or once the loss no longer improves."""
         return fixed_schedule(num_steps) if num_steps else open_schedule(self.default_steps)
+
+    def decide(self, schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
+        """The schedule after looking at the history (steps, trials): begin to slow down now, or go on."""
+        return decide(schedule, losses, kl)
 
 
 def start_key(key: PRNGKeyArray) -> PRNGKeyArray:

@@ -7,11 +7,11 @@ out lets the construction choose it from the sizes of model and data alone (`def
 
 import dataclasses
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .._checks import instance, whole_number
 from .._registry import register
-from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import Family
 from ..inner.base import Inner
@@ -20,9 +20,11 @@ from ..objectives import ImportanceElbo, Objective
 from ..outer.adam import Adam
 from ..outer.base import Optimizer
 from ..weights import Simplex, WeightMap
-from .coreset_plan import CoresetPlan, GradientConstruction
+from .coreset_plan import CoresetPlan
 from .defaults import choose_engine, keeps_expansion
+from .learned_plan import GradientConstruction, LearnedPlan
 from .parametrisation import parametrise
+from .pass_plan import PassPlan
 from .starts import check_leaves, names_of
 
 
@@ -32,7 +34,9 @@ class BBPSVI(GradientConstruction):
 
     `size` points; everything else has a default that suits the problem. `learn` is any subset of
     {"x", "y", "weights", "total"}; `init` is "subset" (random rows, every class represented), "spread" (rows
-    near the centres of clusters) or "noise" (around the data mean, labels split evenly).
+    near the centres of clusters), "noise" (around the data mean, labels split evenly) or, with `Matching`,
+    "informative" (rows that say most about the posterior) or "best" ("spread" or that, by what a sample of
+    the rows says of both).
 
     >>> BBPSVI(size=20, learn={"weights", "x"}).learn == {"x", "weights"}
     True
@@ -45,10 +49,11 @@ class BBPSVI(GradientConstruction):
     objective: Objective
     inner: Inner | None
     optimizer: Optimizer | None
-    init: str
+    init: str | None
     batch_size: int | None
     corrects: ClassVar[bool] = True
     takes_initial: ClassVar[bool] = True
+    takes_rows: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -60,7 +65,7 @@ class BBPSVI(GradientConstruction):
         objective: Objective | None = None,
         inner: Inner | None = None,
         optimizer: Optimizer | None = None,
-        init: str = "subset",
+        init: str | None = None,
         batch_size: int | None = None,
     ):
         self.size = whole_number("size", size)
@@ -84,11 +89,15 @@ class BBPSVI(GradientConstruction):
             instance("optimizer", self.optimizer, Optimizer, "an optimiser such as outer.Adam()")
         check_leaves(self.learn or frozenset(), self.weights, self.init)
 
-    def settle(self, model: Model, data: Dataset) -> CoresetPlan:
+    def settle(self, model: Model, data: Rows) -> LearnedPlan:
+        return self._settle(model, data, by_passes=True)
+
+    def _settle(self, model: Model, data: Rows, *, by_passes: bool) -> LearnedPlan:
+        """The plan, whose steps may be passes over the rows if `by_passes`."""
         learn = self.learn
         if learn is None:
             learn = frozenset({"x", "weights", "total"} if self.weights.learnable else {"x"})
-        if "y" in learn and data.y is None:
+        if "y" in learn and data.labels() is None:
             raise InputError('learn has "y", but the data have no labels.')
         engine = choose_engine(
             model,
@@ -98,9 +107,16 @@ class BBPSVI(GradientConstruction):
             inner=self.inner,
             optimizer=self.optimizer,
             batch_size=self.batch_size,
+            by_passes=by_passes,
         )
+        if engine.optimizer.needs_view and not by_passes:
+            raise InputError("Matching() goes by passes over all rows; use NaturalGradient() or Adam() here.")
+        init = self.init or "subset"
+        if self.init is None and engine.optimizer.needs_view and self.weights.learnable:
+            init = "best"
         settled = dataclasses.replace(
             self,
+            init=init,
             family=engine.family,
             learn=learn,
             objective=engine.objective,
@@ -110,14 +126,15 @@ class BBPSVI(GradientConstruction):
         )
         # Natural gradients that nobody asked for rest on a premise that the first draws may refute.
         doubtful = self.optimizer is None and engine.optimizer.needs_exact_data
-        return CoresetPlan(
+        kind: Any = PassPlan if engine.optimizer.needs_view else CoresetPlan
+        return kind(
             construction=settled,
             model=model,
             data=data,
             family=engine.family,
             parametrisation=parametrise(data, self.weights, learn, model.num_classes),
             size=self.size,
-            init=self.init,
+            init=init,
             learn=learn,
             objective=engine.objective,
             num_samples=engine.num_samples,

@@ -26,8 +26,7 @@ from ..families.initial import start_family
 from ..inner.base import Inner, InnerInfo, InnerProblem, Leaves
 from ..inner.implicit import Joint
 from ..inner.unrolled import Unrolled
-from ..models.base import Model
-from ..models.sums import weighted_log_likelihood
+from ..models.base import Model, weighted_log_likelihood
 from ..weights import Fixed
 from .base import Construction, Plan
 from .gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients

@@ -7,8 +7,10 @@ numbers that the model's forward pass makes per row. Nothing here knows what kin
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import EXACT_CURVATURE_DIM, Family
 from ..families.gaussian import FullRank, MeanField
@@ -20,6 +22,7 @@ from ..models.sums import is_heavy
 from ..objectives import Objective
 from ..outer.adam import Adam
 from ..outer.base import Optimizer
+from ..outer.matching import Matching
 from ..outer.natural import NaturalGradient
 
 # Size of a coreset that was not asked for: this many points per parameter, within these limits.
@@ -40,6 +43,9 @@ HEAVY_DRAWS, HEAVY_ROWS, HEAVY_RATE = 2, 256, 0.01
 HEAVY_PACE, HEAVY_WIDTH = 0.1, 0.03
 # Draws per step for nested gradients, which need few, and the fewest for regressions on residuals.
 NESTED_DRAWS, FEWEST_NATURAL_DRAWS = 10, 128
+
+# Draws per pass of a fit by passes: so many that rows x draws stay below the first, within these limits.
+MATCHING_NUMBERS, FEWEST_MATCHING_DRAWS, MOST_MATCHING_DRAWS = 2**25, 32, 256
 
 # Coresets that grow: numbers (rows x draws) that the search for the next point may look at (all rows of most
 # data sets), and steps on the weights after each addition: natural gradients need few, Adam the paper's.
@@ -82,24 +88,36 @@ class Engine(NamedTuple):
 
 def choose_engine(
     model: Model,
-    data: Dataset,
+    data: Rows,
     objective: Objective,
     *,
     family: Family | None,
     inner: Inner | None,
     optimizer: Optimizer | None,
     batch_size: int | None,
+    by_passes: bool = True,
 ) -> Engine:
-    """What was given, and for what was not, the parts that suit the problem's sizes and each other."""
+    """What was given, and for what was not, the parts that suit the problem's sizes and each other.
+
+    Steps may be passes over all rows only if `by_passes`.
+    """
     # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
     point = family is not None and not family.has_density
     direct = objective.sees_core and not point
-    heavy = is_heavy(model, data)
+    heavy = is_heavy(model, one_row(data))
+    in_memory = isinstance(data, Dataset)
     if optimizer is None:
         small = direct and inner is None and model.dim <= SMALL_MODEL
         stands_still = inner is not None and not inner.passes_gradient
         by_steps = Adam(HEAVY_RATE) if heavy else Adam()
-        optimizer = NaturalGradient() if small or stands_still else by_steps
+        stepwise = stands_still or batch_size is not None or not by_passes
+        regressions = NaturalGradient() if stepwise else Matching()
+        optimizer = regressions if small or stands_still else by_steps
+    if not in_memory and not optimizer.needs_view:
+        raise InputError(
+            f"{type(optimizer).__name__} looks at rows hundreds of times, and these are not in memory; use "
+            "optimizer=Matching() if the model is small, or fit a Dataset, such as a sample of the rows."
+        )
     regresses = optimizer.needs_exact_data
     if inner is None:
         inner = Alternating(Implicit()) if regresses else HEAVY_INNER if heavy else LIGHT_INNER
@@ -118,14 +136,22 @@ def choose_engine(
     num_samples = objective.num_samples
     if num_samples is None:
         many = max(FEWEST_NATURAL_DRAWS, 4 * model.dim)
+        if optimizer.needs_view:
+            many = matching_draws(data)
         num_samples = many if regresses else HEAVY_DRAWS if heavy else NESTED_DRAWS
         is_none = lambda leaf: leaf is None  # noqa: E731
         objective = eqx.tree_at(lambda o: o.num_samples, objective, num_samples, is_leaf=is_none)
-    rows = choose_batch(batch_size, data, num_samples * optimizer.default_steps, heavy)
+    looks = 0 if optimizer.needs_view else num_samples * optimizer.default_steps
+    rows = choose_batch(batch_size, data, looks, heavy)
     return Engine(family, objective, num_samples, inner, optimizer, rows)
 
 
-def choose_batch(wanted: int | None, data: Dataset, looks: int, heavy: bool) -> int:
+def one_row(data: Rows) -> Dataset:
+    """Rows whose shape and types are those of the data."""
+    return data if isinstance(data, Dataset) else data.sample(jax.random.key(0), 1)
+
+
+def choose_batch(wanted: int | None, data: Rows, looks: int, heavy: bool) -> int:
     """Rows per step: all of them while a fit stays cheap, for minibatch noise is what limits a coreset.
 
     `looks` is how often a fit would look at each row: draws times steps.
@@ -135,7 +161,17 @@ def choose_batch(wanted: int | None, data: Dataset, looks: int, heavy: bool) -> 
     return len(data) if len(data) * looks <= WHOLE_DATA_WORK else min(MINIBATCH_ROWS, len(data))
 
 
-def keeps_expansion(model: Model, data: Dataset, optimizer: Optimizer, batch_size: int) -> bool:
+def matching_draws(data: Rows) -> int:
+    """Draws per pass, for what slopes and curvatures cannot say: many while that costs nothing.
+
+    >>> matching_draws(Dataset([[1.0]] * 1000))
+    256
+    """
+    draws = MATCHING_NUMBERS // data.num_rows
+    return max(FEWEST_MATCHING_DRAWS, min(MOST_MATCHING_DRAWS, 2 * (draws // 2)))
+
+
+def keeps_expansion(model: Model, data: Rows, optimizer: Optimizer, batch_size: int) -> bool:
     """Whether a quadratic expansion of all rows takes the noise out of minibatches."""
     return batch_size < len(data) and optimizer.needs_exact_data and model.dim <= SMALL_MODEL
 

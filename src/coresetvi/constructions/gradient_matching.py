@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..data.dataset import Dataset, unchecked
-from ..models.base import Model
-from ..models.sums import weighted_log_likelihood
+from ..models.base import Model, weighted_log_likelihood
 
 # Added to squared lengths of gradients of a mean loss: shorter ones have no direction but that of rounding.
 LEAST_SQUARE = 1e-12

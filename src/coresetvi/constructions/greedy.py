@@ -5,7 +5,7 @@ most like what the coreset still lacks is added, and all weights are learned ane
 There is room for all `size` points from the start, empty slots weighing nothing: nothing compiles twice.
 """
 
-from typing import ClassVar, TypedDict, Unpack
+from typing import ClassVar, TypedDict, Unpack, cast
 
 import equinox as eqx
 import jax
@@ -25,8 +25,9 @@ from ..outer.base import Draft, Optimizer, mean_draw
 from ..weights import Free
 from .base import Construction, Plan, start_key
 from .bbpsvi import BBPSVI
-from .coreset_plan import CoresetPlan, CoresetState
+from .coreset_plan import CoresetPlan
 from .defaults import candidates_for, weight_steps_for
+from .learned_plan import CoresetState, LearnedPlan
 from .likelihood_vectors import centred, correlations, likelihood_table
 from .schedule import decay_factor, fixed_schedule
 
@@ -103,9 +104,9 @@ class GreedyBBSparseVI(Construction):
         )
 
     def settle(self, model: Model, data: Dataset) -> "GreedyPlan":
-        return self._with_learner(self._weight_learner().settle(model, data))
+        return self._with_learner(self._weight_learner()._settle(model, data, by_passes=False))
 
-    def _with_learner(self, learner: CoresetPlan) -> "GreedyPlan":
+    def _with_learner(self, learner: LearnedPlan) -> "GreedyPlan":
         """The plan whose weights are learned by `learner`."""
         weight_steps = self.weight_steps or weight_steps_for(learner.optimizer)
         candidates = min(
@@ -122,7 +123,14 @@ class GreedyBBSparseVI(Construction):
             batch_size=learner.batch_size,
         )
         return GreedyPlan(
-            settled, learner.model, learner.data, learner.family, learner, weight_steps, candidates, self
+            settled,
+            learner.model,
+            learner.data,
+            learner.family,
+            cast(CoresetPlan, learner),  # by steps, as was asked for
+            weight_steps,
+            candidates,
+            self,
         )
 
 

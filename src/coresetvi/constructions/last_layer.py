@@ -27,9 +27,8 @@ from ..families.gaussian_last_layer import (
     shared_scale,
 )
 from ..inner.base import Leaves
-from ..models.base import Model
+from ..models.base import Model, weighted_log_likelihood
 from ..models.layers import LastLayerModel, with_ones
-from ..models.sums import weighted_log_likelihood
 from ..weights import Simplex, WeightMap
 from .base import Construction, Plan
 from .network_training import NetworkTraining, Pool

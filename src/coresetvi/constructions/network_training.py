@@ -14,8 +14,7 @@ from .._checks import positive
 from .._registry import register
 from ..data.dataset import Dataset
 from ..errors import InputError
-from ..models.base import Model
-from ..models.sums import weighted_log_likelihood
+from ..models.base import Model, weighted_log_likelihood
 
 
 @register

@@ -13,10 +13,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..data.dataset import Dataset, unchecked
+from ..data.rows import Rows
 from ..inner.base import Leaves
 from ..models.likelihoods import HARD_LOGIT
 from ..weights import WeightMap
 
+# Rows from which the units of labels are taken where not all are in memory.
+UNIT_ROWS = 20_000
 LEARNABLE = ("x", "y", "weights", "total")
 
 
@@ -63,18 +66,21 @@ class Parametrisation(eqx.Module):
 
 
 def parametrise(
-    data: Dataset, weight_map: WeightMap, learn: frozenset[str], num_classes: int | None
+    data: Rows, weight_map: WeightMap, learn: frozenset[str], num_classes: int | None
 ) -> Parametrisation:
     """Units from the data: column means and scales, total weight."""
     mean, scale = data.scale()
+    dtype = jnp.asarray(mean).dtype
     y_mean, y_scale = jnp.zeros(()), jnp.ones(())
-    learns_labels = "y" in learn and data.y is not None
+    learns_labels = "y" in learn and data.labels() is not None
     if learns_labels and num_classes is None:
-        labels, weights = np.asarray(data.y, np.float64), np.asarray(data.weights, np.float64)
+        # A unit may be off by a percent: a sample of rows that are not in memory will do.
+        rows = data if isinstance(data, Dataset) else data.sample(jax.random.key(0), UNIT_ROWS)
+        labels, weights = np.asarray(rows.y, np.float64), np.asarray(rows.weights, np.float64)
         center = np.average(labels, axis=0, weights=weights)
         spread = np.sqrt(np.average((labels - center) ** 2, axis=0, weights=weights))
-        y_mean = jnp.asarray(center, dtype=data.x.dtype)
-        y_scale = jnp.asarray(np.where(spread > 0, spread, 1.0), dtype=data.x.dtype)
+        y_mean = jnp.asarray(center, dtype=dtype)
+        y_scale = jnp.asarray(np.where(spread > 0, spread, 1.0), dtype=dtype)
     return Parametrisation(
         weight_map=weight_map,
         num_classes=num_classes,
@@ -82,11 +88,11 @@ def parametrise(
         learned_values=learns_labels and num_classes is None,
         columns=data.columns,
         target=data.target,
-        mean=jnp.asarray(mean, dtype=data.x.dtype),
-        scale=jnp.asarray(scale, dtype=data.x.dtype),
+        mean=jnp.asarray(mean, dtype=dtype),
+        scale=jnp.asarray(scale, dtype=dtype),
         y_mean=y_mean,
         y_scale=y_scale,
-        total=data.total_weight,
+        total=jnp.asarray(data.total_weight, dtype=dtype),
     )
 
 

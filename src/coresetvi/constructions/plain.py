@@ -15,8 +15,8 @@ import optax
 from jaxtyping import PRNGKeyArray
 
 from .._checks import positive
-from .._info import Info
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..families.base import Family, Psi
 from ..families.initial import start_family
 from ..inner.base import InnerInfo, InnerProblem
@@ -24,7 +24,6 @@ from ..inner.implicit import Implicit
 from ..inner.mode import fit_laplace
 from ..models.base import Model
 from ..models.sums import log_likelihood_sums
-from ..outer.base import step_info
 from .base import Construction, Plan
 from .defaults import (
     FEWEST_PLAIN_DRAWS,
@@ -36,6 +35,7 @@ from .defaults import (
     plain_rate,
     plain_rows,
 )
+from .plain_state import PlainPlan, PlainState, plain_info
 from .schedule import fixed_schedule, open_schedule
 
 # Plain inference stops when the bound has stopped improving; a look is worth it after this many steps. The
@@ -43,36 +43,15 @@ from .schedule import fixed_schedule, open_schedule
 FIRST_LOOK, MOST_STEPS = 300, 20_000
 
 
-class PlainState(eqx.Module):
-    """`points` are what r is fitted to, the same at every step; None for all the data.
-
-    All the data are not carried along: the loop looks at every number of a state after every step.
-    """
-
-    points: Dataset | None
-    psi: Psi
-    optimizer: optax.OptState
-
-
 class PlainInference(Construction):
     """r fitted to points that `choose` picks."""
 
     corrects: ClassVar[bool] = False
+    takes_rows: ClassVar[bool] = True
 
     @abc.abstractmethod
     def choose(self, plan: Plan, key: PRNGKeyArray) -> Dataset | None:
         """The weighted points; None stands for all the data, as they are."""
-
-
-class PlainPlan(Plan):
-    """What the plans of plain inference share."""
-
-    def points(self, state: PlainState) -> Dataset:
-        """What r is fitted to."""
-        return self.data if state.points is None else state.points
-
-    def extract(self, state: PlainState):
-        return self.points(state), state.psi
 
 
 class PlainVI(PlainInference):
@@ -97,12 +76,14 @@ class PlainVI(PlainInference):
         """How many rows a step looks at, at most; None lets the cost of one row decide."""
         return None
 
-    def settle(self, model: Model, data: Dataset) -> "VariationalPlan":
+    def settle(self, model: Model, data: Rows) -> Plan:
         family = self.family or plain_family(model)
-        num_samples = self.num_samples or plain_draws(model, data)
+        # What one row costs is seen from any of them.
+        some = data if isinstance(data, Dataset) else data.sample(jax.random.key(0), 1)
+        num_samples = self.num_samples or plain_draws(model, some)
         rate = self.learning_rate or plain_rate(model)
         settled = dataclasses.replace(self, family=family, num_samples=num_samples, learning_rate=rate)
-        rows = self.rows_per_step or plain_rows(model, data)
+        rows = self.rows_per_step or plain_rows(model, some)
         return VariationalPlan(settled, model, data, family, num_samples, rate, rows)
 
 
@@ -111,7 +92,7 @@ class VariationalPlan(PlainPlan):
 
     construction: PlainVI
     model: Model
-    data: Dataset
+    data: Rows
     family: Family
     num_samples: int
     learning_rate: float
@@ -127,7 +108,7 @@ class VariationalPlan(PlainPlan):
     def start(self, key, initial=None):
         points_key, theta_key = jax.random.split(key)
         chosen = self.construction.choose(self, points_key) if initial is None else initial
-        points = self.data if chosen is None else chosen
+        points = self.in_memory() if chosen is None else chosen
         psi = start_family(self.family, self.model, points, theta_key)
         if self.model.dim <= NEWTON_DIM:
             psi = newton_start(self.family, self.model, points, psi, theta_key)
@@ -160,7 +141,7 @@ class PlainLaplace(PlainInference):
 
     family: eqx.AbstractVar[Family | None]
 
-    def settle(self, model: Model, data: Dataset) -> "LaplacePlan":
+    def settle(self, model: Model, data: Rows) -> Plan:
         family = self.family or laplace_family(model)
         return LaplacePlan(dataclasses.replace(self, family=family), model, data, family)
 
@@ -170,7 +151,7 @@ class LaplacePlan(PlainPlan):
 
     construction: PlainLaplace
     model: Model
-    data: Dataset
+    data: Rows
     family: Family
 
     @property
@@ -183,7 +164,7 @@ class LaplacePlan(PlainPlan):
     def start(self, key, initial=None):
         points_key, theta_key = jax.random.split(key)
         chosen = self.construction.choose(self, points_key)
-        points = self.data if chosen is None else chosen
+        points = self.in_memory() if chosen is None else chosen
         return PlainState(chosen, start_family(self.family, self.model, points, theta_key), ())
 
     def step(self, state: PlainState, index, scale, key):
@@ -193,13 +174,6 @@ class LaplacePlan(PlainPlan):
         data = log_likelihood_sums(model, thetas, points)
         prior = jax.vmap(model.log_prior)(thetas)
         return PlainState(state.points, psi, ()), plain_info(data, prior, proposal, inner)
-
-
-def plain_info(data, prior, proposal, inner: InnerInfo) -> Info:
-    """A step's record. There is no coreset to compare with the data: its KL is not zero but unknown."""
-    loss = -jnp.mean(data + prior - proposal)
-    info = step_info(loss, data, data, prior, proposal, inner)
-    return info._replace(kl=jnp.full_like(loss, jnp.nan))
 
 
 @eqx.filter_jit

@@ -1,5 +1,6 @@
 """Yardsticks: plain inference on all the data or on a random subset, without learning any point."""
 
+import dataclasses
 from typing import ClassVar
 
 from jaxtyping import PRNGKeyArray
@@ -7,12 +8,22 @@ from jaxtyping import PRNGKeyArray
 from .._checks import whole_number
 from .._registry import register
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import Family
+from ..models.base import Model
 from ..weights import Fixed
 from .base import Plan
+from .defaults import laplace_family, plain_family
 from .parametrisation import parametrise
 from .plain import PlainLaplace, PlainVI
+from .plain_passes import (
+    FEWEST_DRAWS,
+    LaplaceByPasses,
+    VariationByPasses,
+    check_for_passes,
+    rows_to_choose_from,
+)
 from .starts import start_leaves
 
 
@@ -20,7 +31,8 @@ from .starts import start_leaves
 class FullVI(PlainVI):
     """Variational inference on all the data: what every coreset is measured against.
 
-    It goes on until the bound has stopped improving; `Fit.result` says if it never did.
+    It goes on until the bound has stopped improving; `Fit.result` says if it never did. Rows that are not in
+    memory are asked in a few passes, for which `learning_rate` and `batch_size` mean nothing.
 
     >>> FullVI(batch_size=1000).batch_size
     1000
@@ -48,6 +60,15 @@ class FullVI(PlainVI):
     @property
     def rows_per_step(self):
         return self.batch_size
+
+    def settle(self, model: Model, data: Rows) -> Plan:
+        if isinstance(data, Dataset):
+            return super().settle(model, data)
+        family = self.family or plain_family(model)
+        check_for_passes(self, model, family)
+        draws = max(self.num_samples or FEWEST_DRAWS, family.least_fixed_draws(model.dim), 4 * model.dim)
+        settled = dataclasses.replace(self, family=family, num_samples=draws)
+        return VariationByPasses(settled, model, data, family, draws)
 
     def choose(self, plan, key):
         return None
@@ -123,6 +144,13 @@ class FullLaplace(PlainLaplace):
     def __init__(self, family: Family | None = None):
         self.family = family
 
+    def settle(self, model: Model, data: Rows) -> Plan:
+        if isinstance(data, Dataset):
+            return super().settle(model, data)
+        family = self.family or laplace_family(model)
+        check_for_passes(self, model, None)
+        return LaplaceByPasses(dataclasses.replace(self, family=family), model, data, family)
+
     def choose(self, plan, key):
         return None
 
@@ -150,6 +178,7 @@ class SubsetLaplace(PlainLaplace):
 
 def random_subset(plan: Plan, size: int, key: PRNGKeyArray) -> Dataset:
     """Random rows, every class represented, each weighing N/M."""
-    parametrisation = parametrise(plan.data, Fixed(), frozenset(), plan.model.num_classes)
-    leaves, indices = start_leaves(parametrisation, plan.data, size, "subset", key)
+    data = plan.data if isinstance(plan.data, Dataset) else rows_to_choose_from(plan.data, size, key)
+    parametrisation = parametrise(data, Fixed(), frozenset(), plan.model.num_classes)
+    leaves, indices = start_leaves(parametrisation, data, size, "subset", key)
     return parametrisation.build(leaves, indices)

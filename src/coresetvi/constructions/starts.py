@@ -16,7 +16,7 @@ from ..models.base import Model
 from ..weights import WeightMap
 from .parametrisation import LEARNABLE, Parametrisation, given_leaves, raw_leaves
 
-STARTS = ("subset", "spread", "noise")
+STARTS = ("subset", "spread", "noise", "informative", "best")
 
 
 def starting_leaves(
@@ -46,6 +46,8 @@ def start_leaves(
     """Raw leaves of the starting coreset, and the rows they came from (None for noise)."""
     if start not in STARTS:
         raise InputError(f"init must be one of {', '.join(STARTS)}, not {start!r}.")
+    if start in ("informative", "best"):
+        raise InputError(f'init="{start}" belongs to optimizer=Matching(); use "subset" with others.')
     generator = host_generator(key)
     if start == "noise":
         x = generator.standard_normal((size, *data.x.shape[1:]))
@@ -161,9 +163,9 @@ def check_initial(initial: Dataset, model: Model, data: Dataset, size: int) -> N
         model.check(initial, fitting=False)
 
 
-def check_leaves(learn: frozenset[str], weights: WeightMap, init: str) -> None:
+def check_leaves(learn: frozenset[str], weights: WeightMap, init: str | None) -> None:
     """What is to be learned must exist and be free to move, and the start must have a name."""
-    if init not in STARTS:
+    if init is not None and init not in STARTS:
         raise InputError(f"init must be one of {', '.join(STARTS)}, not {init!r}.")
     if unknown := sorted(learn - set(LEARNABLE)):
         raise InputError(f"learn has the unknown name {unknown[0]!r}; choose from {', '.join(LEARNABLE)}.")

@@ -29,14 +29,19 @@ _REMEDY = {
 
 
 class Naming(NamedTuple):
-    """How a message names an entry ("x has … in row 3, column 'age'") and what to do about it."""
+    """How a message names an entry ("x has … in row 3, column 'age'") and what to do about it.
+
+    `first` is the number of the first row, if rows come in pieces.
+    """
 
     subject: str
     remedy: str
     names: Sequence[str] | None = None
+    first: int = 0
 
     def has(self, what: object, position: Sequence[SupportsInt]) -> str:
-        return f"{self.subject} has {what} in {_place(position, self.names)}"
+        row, *rest = position
+        return f"{self.subject} has {what} in {_place((int(row) + self.first, *rest), self.names)}"
 
 
 def is_traced(value: object) -> bool:
@@ -188,37 +193,50 @@ def to_float(values: np.ndarray | jax.Array, role: str, names: Sequence[str] | N
     host = np.asarray(values)
     with np.errstate(over="ignore"):
         converted = host.astype(dtype, copy=False)
-    finite = np.isfinite(converted)
-    if not finite.all():
-        position = np.unravel_index(finite.argmin(), finite.shape)
-        entry, place = host[position], _place(position, names)
-        if np.isnan(entry):
-            raise InputError(f"{role} has a NaN in {place}; drop or impute that row")
-        if np.isinf(entry):
-            raise InputError(f"{role} has an infinite value in {place}; drop or clip that row")
-        raise InputError(
-            f"{role} has {entry} in {place}, too large for {dtype}; rescale or set jax_enable_x64"
-        )
+    check_finite(host, converted, Naming(role, "", names))
     if isinstance(values, jax.Array) and values.dtype == dtype:
         return values
     # `jnp.array` copies: an alias would change under us when the caller writes into their array.
     return jnp.array(converted)
 
 
+def check_finite(entries: np.ndarray, converted: np.ndarray, naming: Naming) -> None:
+    """Refuse what is missing, infinite, or infinite as the float type that it was `converted` to."""
+    finite = np.isfinite(converted)
+    if finite.all():
+        return
+    position = np.unravel_index(finite.argmin(), finite.shape)
+    entry = entries[position]
+    if np.isnan(entry):
+        raise InputError(f"{naming.has('a NaN', position)}; drop or impute that row")
+    if np.isinf(entry):
+        raise InputError(f"{naming.has('an infinite value', position)}; drop or clip that row")
+    raise InputError(
+        f"{naming.has(entry, position)}, too large for {converted.dtype}; rescale or set jax_enable_x64"
+    )
+
+
 def to_int(values: np.ndarray | jax.Array, role: str, names: Sequence[str] | None) -> jax.Array:
     dtype = jnp.result_type(int)
     if is_traced(values):
         return jnp.asarray(values).astype(dtype)
-    host, limits = np.asarray(values), np.iinfo(dtype)
-    if host.dtype.itemsize >= dtype.itemsize:
-        outside = (host < limits.min) | (host > limits.max)
-        if outside.any():
-            position = np.unravel_index(outside.argmax(), outside.shape)
-            raise InputError(
-                f"{role} has {host[position]} in {_place(position, names)}, too large for {dtype}; "
-                "pass smaller ones or set jax_enable_x64"
-            )
+    host = np.asarray(values)
+    check_range(host, dtype, Naming(role, "", names))
     return jnp.array(host.astype(dtype))
+
+
+def check_range(entries: np.ndarray, dtype: np.dtype, naming: Naming) -> None:
+    """Refuse whole numbers that `dtype` cannot hold."""
+    limits = np.iinfo(dtype)
+    if entries.dtype.itemsize < dtype.itemsize:
+        return
+    outside = (entries < limits.min) | (entries > limits.max)
+    if outside.any():
+        position = np.unravel_index(outside.argmax(), outside.shape)
+        raise InputError(
+            f"{naming.has(entries[position], position)}, too large for {dtype}; "
+            "pass smaller ones or set jax_enable_x64"
+        )
 
 
 def _place(position: Sequence[SupportsInt], names: Sequence[str] | None) -> str:

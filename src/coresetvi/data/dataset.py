@@ -4,17 +4,20 @@ Rows are counted from 0 in every message. What is passed in is checked once, on 
 concrete; inside `jax.jit` and `jax.vmap` only shapes can be checked, and only they are.
 """
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PRNGKeyArray, PyTree
 
 from ..errors import InputError
 from . import frames
 from .arrays import is_traced, is_whole, read, read_rows, read_weights, to_float, to_int
+from .rows import LabelSummary, Rows, compiled_sum, first_of_each, summarise_labels
 from .scaling import weighted_scale
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-class Dataset(eqx.Module):
+class Dataset(Rows, eqx.Module):
     """Rows `x`, optional labels `y`, and weights: `(x_n, y_n)` or `(u_m, z_m, v_m)` in the paper.
 
     `x` and `y` may be numpy or jax arrays, lists, or pandas, polars or pyarrow frames and series.
@@ -105,6 +108,11 @@ class Dataset(eqx.Module):
     def total_weight(self) -> jax.Array:
         """Sum of the weights: the N of the paper."""
         return jnp.sum(self.weights)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """The shape of one row of `x`."""
+        return self.x.shape[1:]
 
     @property
     def dim(self) -> int:
@@ -205,8 +213,70 @@ class Dataset(eqx.Module):
         """
         return weighted_scale(self.x, self.weights, traced=is_traced((self.x, self.weights)))
 
+    def sample(self, key: PRNGKeyArray, count: int) -> "Dataset":
+        """`count` different rows, uniformly drawn, in random order; all rows, in order, if there are no more.
+
+        >>> Dataset([[1.0], [2.0], [3.0]]).sample(jax.random.key(0), 3).indices
+        Array([0, 1, 2], dtype=int32)
+        """
+        return self.take(draw_rows(key, len(self), count))
+
+    def batches(self) -> Iterator["Dataset"]:
+        """All rows once: here in one block, since they are in memory."""
+        yield self
+
+    def total(self, of_rows: Callable[..., PyTree], *arguments: PyTree) -> PyTree:
+        """`of_rows(self, *arguments)`, compiled; see `Rows.total`."""
+        return compiled_sum(of_rows, self, arguments)
+
+    def labels(self) -> LabelSummary | None:
+        """Type, range and frequencies of the labels; None if there are none.
+
+        >>> Dataset([[1.0], [2.0], [3.0]], [0, 1, 1]).labels().counts
+        {0: 1, 1: 2}
+        """
+        return None if self.y is None else summarise_labels(np.asarray(self.y))
+
+    def one_of_each(self) -> "Dataset | None":
+        """The first row with weight of every class, in the order of the labels; None if there are no classes.
+
+        >>> Dataset([[1.0], [2.0], [3.0]], [1, 1, 0]).one_of_each().indices
+        Array([2, 0], dtype=int32)
+        """
+        summary = self.labels()
+        if summary is None or summary.counts is None:
+            return None
+        return self.take(first_of_each(np.asarray(self.y), np.asarray(self.weights)))
+
+    def fingerprint(self) -> str:
+        """A few characters that differ if rows, labels, weights or names do.
+
+        >>> Dataset([[1.0]]).fingerprint() == Dataset([[1.0]], [0]).fingerprint()
+        False
+        """
+        found = hashlib.sha256(repr((self.columns, self.target)).encode())
+        for values in self.to_numpy():
+            found.update(b"none" if values is None else f"{values.shape}{values.dtype}".encode())
+            found.update(b"" if values is None else np.ascontiguousarray(values).data)
+        return found.hexdigest()
+
 
 Coreset = Dataset
+
+
+def draw_rows(key: PRNGKeyArray, num_rows: int, count: int) -> np.ndarray:
+    """The numbers of `count` different rows in random order; of all, in order, if there are no more.
+
+    >>> draw_rows(jax.random.key(0), 3, 5)
+    array([0, 1, 2])
+    """
+    if count < 1:
+        raise InputError(f"count is {count}; draw at least one row")
+    if count >= num_rows:
+        return np.arange(num_rows)
+    # numpy needs time and memory for `count` numbers only, JAX for a permutation of all rows.
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
+    return generator.choice(num_rows, count, replace=False)
 
 
 def unchecked(

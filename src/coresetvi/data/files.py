@@ -75,7 +75,7 @@ def check_file(path: Path, *, overwrite: bool = False) -> None:
 def write_table(path: PathLike, columns: Mapping[str, object], *, overwrite: bool = False) -> None:
     """Write columns as CSV or Parquet, by the ending of `path`: whole or not at all."""
     check_output(path, overwrite=overwrite)
-    path, pyarrow = Path(path), _pyarrow()
+    path, pyarrow = Path(path), load_pyarrow()
     suffix = check_suffix(path, WRITABLE)
     table = pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
     with whole_file(path) as staging:
@@ -88,7 +88,7 @@ def write_table(path: PathLike, columns: Mapping[str, object], *, overwrite: boo
                 pyarrow.csv.write_csv(table, stream, options)
 
 
-def _pyarrow() -> ModuleType:
+def load_pyarrow() -> ModuleType:
     try:
         import pyarrow
         import pyarrow.csv
@@ -99,7 +99,7 @@ def _pyarrow() -> ModuleType:
 
 
 def _open_arrow(path: Path, suffix: str) -> Table:
-    pyarrow = _pyarrow()
+    pyarrow = load_pyarrow()
     try:
         if suffix == ".parquet":
             table = pyarrow.parquet.read_table(path)
@@ -111,7 +111,7 @@ def _open_arrow(path: Path, suffix: str) -> Table:
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has column names that are not UTF-8; save it as UTF-8") from error
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     _check_distinct(path, names)
     return Table(path, suffix, {name: table.column(name) for name in names}, named=True)
 
@@ -123,10 +123,10 @@ def _open_npz(path: Path) -> Table:
             wanted = ("X", "x", "y", "weights", "columns")
             arrays = {name: archive[name] for name in wanted if name in archive.files}
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, KeyError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     except (ValueError, TypeError, AttributeError) as error:
         # numpy's own words would suggest to allow pickles, which can run code.
-        raise _damaged(path, "not an archive of plain numbers and text") from error
+        raise damaged(path, "not an archive of plain numbers and text") from error
     x = arrays.get("X", arrays.get("x"))
     if x is None:
         raise InputError(f"{path} has no array X; save the rows as X and the labels as y")
@@ -156,5 +156,5 @@ def _check_distinct(path: Path, names: Sequence[str]) -> None:
         seen.add(name)
 
 
-def _damaged(path: Path, reason: str) -> InputError:
+def damaged(path: PathLike, reason: str) -> InputError:
     return InputError(f"{path} cannot be read ({' '.join(reason.split())}); replace it with an intact copy")

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._checks import some
 from ..errors import InputError
 from .arrays import Naming, as_numbers
 
@@ -89,9 +90,3 @@ def known_codes(values: np.ndarray, target: str, classes: Sequence[object]) -> n
             )
         codes.append(code_of[label])
     return np.array(codes)[inverse]
-
-
-def some(names: Sequence[object]) -> str:
-    """The first ten names, for a sentence."""
-    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-    return ", ".join(repr(name) for name in names[:10]) + more

@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .._checks import some
 from ..errors import InputError
 from ..storage import PathLike
 from .arrays import Naming, column_entries, column_numbers
 from .dataset import Dataset
 from .files import Table, open_table
-from .labels import Labels, encode_labels, known_codes, some
+from .labels import Labels, encode_labels, known_codes
 
 
 def read_table(

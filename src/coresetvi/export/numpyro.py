@@ -10,11 +10,10 @@ from jaxtyping import Array
 from .._checks import instance
 from ..data.frames import optional
 from ..fitting.result import Fit
-from ..models.base import Model
+from ..models.base import Model, weighted_log_likelihood
 from ..models.glm import LinearPredictor
 from ..models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 from ..models.numpyro import FromNumPyro
-from ..models.sums import weighted_log_likelihood
 from .rows import fit_rows
 
 # The label's distribution given the linear predictor of shape (n, output_size): one line per likelihood.

@@ -9,7 +9,7 @@ from ..fitting.result import Fit
 from .rows import class_names, fit_rows
 
 
-class Rows(NamedTuple):
+class WeightedPoints(NamedTuple):
     """What `estimator.fit(*rows)` takes."""
 
     X: np.ndarray
@@ -17,7 +17,7 @@ class Rows(NamedTuple):
     sample_weight: np.ndarray
 
 
-def sklearn(fit: Fit) -> Rows:
+def sklearn(fit: Fit) -> WeightedPoints:
     """Inputs, labels and weights in the order of scikit-learn: `estimator.fit(*export.sklearn(fit))`.
 
     Soft labels are spread over rows with hard ones; classes go by their names if the fit knows them. These
@@ -45,4 +45,4 @@ def sklearn(fit: Fit) -> Rows:
     if y is None:
         raise InputError("the coreset has no labels, and scikit-learn's estimators need them; use coreset.x")
     names = class_names(fit)
-    return Rows(x.reshape(len(x), -1), y if names is None else np.array(names)[y], weights)
+    return WeightedPoints(x.reshape(len(x), -1), y if names is None else np.array(names)[y], weights)

@@ -106,6 +106,14 @@ class Family(eqx.Module):
     def moments(self, psi: Psi) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
         """Mean and covariance of theta."""
 
+    def around(self, mean: Float[Array, " d"], factor: Float[Array, "d d"]) -> Psi:
+        """The member nearest to a normal with this mean and the covariance factor @ factor.T."""
+        return self.init(mean, jnp.linalg.norm(factor, axis=1))
+
+    def factor(self, psi: Psi) -> Float[Array, "d d"]:
+        """A lower triangular factor of the covariance of theta."""
+        return jnp.linalg.cholesky(self.moments(psi)[1])
+
     def start(self, mean: Float[Array, " d"], scale: Float[Array, " d"]) -> Psi:
         """The member that a fit begins with, where `scale` are the standard deviations to be expected."""
         return self.init(mean, scale)

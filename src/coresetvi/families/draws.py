@@ -10,10 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset
 from ..errors import InputError
 from ..models.base import Model
 from .importance import resample, usable
+from .mixing import chain_measures
 
 # A chain that has mixed stays below the first; an estimate needs about the second.
 RHAT_LIMIT, FEWEST_EFFECTIVE = 1.01, 400
@@ -50,7 +52,7 @@ class Draws:
     @property
     def params(self) -> PyTree:
         """The parameters as the pytree that the user thinks in, with leading axes (chains, draws)."""
-        return eqx.filter_vmap(eqx.filter_vmap(self.model.params))(jnp.asarray(self.flat))
+        return params_of_draws(self.model, jnp.asarray(self.flat))
 
     @property
     def weights(self) -> np.ndarray:
@@ -111,8 +113,7 @@ class Draws:
             return {}
         measures = np.full((3, columns.shape[-1]), np.nan)
         if columns.shape[1] >= FEWEST_JUDGED:
-            # A single column comes back without its axis.
-            measures = np.asarray(chain_measures(jnp.asarray(columns))).reshape(measures.shape)
+            measures = np.stack(chain_measures(columns))
         return dict(zip(("r_hat", "ess_bulk", "ess_tail"), measures, strict=True))
 
     @property
@@ -186,12 +187,10 @@ class Draws:
         return arviz.from_dict(**groups)
 
 
-@jax.jit
-def chain_measures(columns: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """R-hat, bulk and tail ESS of columns (chains, draws, k), all at once: one by one they take seconds."""
-    from blackjax import diagnostics
-
-    return diagnostics.rhat(columns), diagnostics.ess_bulk(columns), diagnostics.ess_tail(columns)
+@quick_jit
+def params_of_draws(model: Model, flat: jax.Array) -> PyTree:
+    """The parameters of draws (chains, draws, dim)."""
+    return eqx.filter_vmap(eqx.filter_vmap(model.params))(flat)
 
 
 def path_name(path: Iterable[object]) -> str:

@@ -135,6 +135,12 @@ class FullRank(Family):
     def init(self, mean, scale):
         return {"mean": jnp.asarray(mean), "factor": jnp.diag(scale)}
 
+    def around(self, mean, factor):
+        return {"mean": jnp.asarray(mean), "factor": jnp.asarray(factor)}
+
+    def factor(self, psi):
+        return psi["factor"]
+
     def sample_and_log_prob(self, psi, noise):
         theta = psi["mean"] + psi["factor"] @ noise
         return theta, -0.5 * jnp.sum(noise**2 + LOG_TWO_PI) - self._log_volume(psi)

@@ -4,6 +4,7 @@ Training (Eq. 9), prediction and diagnostics all call `log_weights` and `normali
 coreset term cannot differ between them.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -46,6 +47,26 @@ def normalised_ess(weights: Float[Array, " s"]) -> Float[Array, ""]:
     With S draws it cannot fall below 1/S: judge a posterior with S of 1000 or more.
     """
     return 1.0 / (weights.shape[0] * jnp.sum(weights**2))
+
+
+def host_weights(log_w: np.ndarray) -> np.ndarray:
+    """`normalise` in numpy and float64: for judging draws, where there is nothing worth compiling.
+
+    >>> host_weights(np.log([1.0, 3.0])).round(2).tolist()
+    [0.25, 0.75]
+    """
+    log_w = np.asarray(log_w, np.float64)
+    with np.errstate(invalid="ignore"):  # where no draw has any weight, the weights are not numbers
+        return np.exp(log_w - np.logaddexp.reduce(log_w))
+
+
+def host_ess(weights: np.ndarray) -> float:
+    """`normalised_ess` in numpy and float64.
+
+    >>> host_ess(np.array([0.5, 0.5, 0.0, 0.0]))
+    0.5
+    """
+    return float(1.0 / (len(weights) * np.sum(np.asarray(weights, np.float64) ** 2)))
 
 
 def defensive(weights: Float[Array, " s"]) -> Float[Array, " s"]:
@@ -157,6 +178,7 @@ def _fit_generalised_pareto(excess: np.ndarray) -> tuple[float, float]:
     return raw * size / (size + 10.0) + 0.5 * 10.0 / (size + 10.0), scale
 
 
+@functools.partial(jax.jit, static_argnames="number")
 def resample(key: PRNGKeyArray, weights: Float[Array, " s"], number: int) -> Int[Array, " number"]:
     """Positions of `number` draws, picked by their weights, in random order.
 

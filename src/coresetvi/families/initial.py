@@ -6,8 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..data.dataset import Dataset
-from ..models.base import Model, soft_log_likelihood
-from ..models.sums import weighted_log_likelihood
+from ..models.base import Model, soft_log_likelihood, weighted_log_likelihood
 from .base import EXACT_CURVATURE_DIM, Family, Psi
 
 # Random combinations of rows from which the curvature of a larger model is estimated.

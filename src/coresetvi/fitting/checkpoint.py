@@ -13,6 +13,7 @@ import numpy as np
 from .._checks import short
 from .._registry import encode
 from ..constructions.schedule import Schedule
+from ..data.dataset import Dataset
 from ..errors import InputError
 from . import artefact
 from .history import History
@@ -91,6 +92,8 @@ def fingerprint(construction, model, data, keys, num_steps) -> str:
     digest = hashlib.sha256()
     settings = [encode(construction), encode(model), model.dim, num_steps]
     digest.update(json.dumps(settings, sort_keys=True).encode())
+    if not isinstance(data[0], Dataset):
+        digest.update(data[0].fingerprint().encode())
     # Models of user functions have no name to compare, but their starting parameters tell most of them apart.
     arrays = eqx.filter((data, model), eqx.is_array)
     for leaf in (*jax.tree.leaves(arrays), jax.random.key_data(keys)):

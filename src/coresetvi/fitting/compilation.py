@@ -1,13 +1,11 @@
-"""Compiled programs: room for them in a process that fits many models, and a place on the disk."""
+"""Room for compiled programs, in the process and on the disk: see to it before anything is compiled."""
 
-import contextlib
 import gc
-import os
 from pathlib import Path
 
 import jax
 
-from ..storage import cache_folder
+from .._programs import keep_programs
 
 MAPS, LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
 # Part of the allowed memory maps at which room is made: a fit needs about a fiftieth of them.
@@ -17,10 +15,13 @@ FULL = 0.6
 def make_room() -> bool:
     """Drop compiled programs when a process is about to have too many; says whether it did.
 
+    Also lets JAX keep programs on the disk, unless the user does not want that.
+
     XLA maps memory for every program, about a thousand maps a fit, and Linux ends a process that wants more
     than it allows (65,530 by default) without a word. Programs that are needed again are compiled again, or
     read from JAX's cache on disk. Systems that do not count maps have nothing to fear.
     """
+    keep_programs()
     try:
         limit = int(LIMIT.read_text())
         with MAPS.open("rb") as maps:
@@ -32,15 +33,3 @@ def make_room() -> bool:
     jax.clear_caches()
     gc.collect()
     return True
-
-
-def enable_compilation_cache() -> None:
-    """Keep compiled programs for the next run, unless the user has said where or that is not possible."""
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    with contextlib.suppress(OSError, RuntimeError):  # no home, no permission, no room: then without
-        place = cache_folder() / "jit"
-        place.mkdir(parents=True, exist_ok=True)
-        if os.access(place, os.W_OK):
-            jax.config.update("jax_compilation_cache_dir", str(place))
-            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

@@ -16,10 +16,13 @@ from jaxtyping import PRNGKeyArray
 from .._checks import instance, short, whole_number
 from .._keys import one_key
 from ..constructions.base import Construction
-from ..constructions.schedule import decide, within
+from ..constructions.row_use import check_rows_are_taken
+from ..constructions.schedule import within
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError, NonFiniteError
 from ..models.base import Model
+from ..models.row_checks import check_rows
 from . import steps
 from .checkpoint import Checkpoint
 from .compilation import make_room
@@ -36,7 +39,7 @@ Seconds = dict[str, float]
 def fit(
     construction: Construction,
     model: Model,
-    data: Dataset,
+    data: Rows,
     *,
     key: int | PRNGKeyArray,
     initial: Dataset | None = None,
@@ -53,7 +56,7 @@ def fit(
 def fit(
     construction: Construction,
     model: Model,
-    data: Dataset,
+    data: Rows,
     *,
     key: int | PRNGKeyArray,
     initial: Dataset | None = None,
@@ -84,14 +87,16 @@ def fit(
 ):
     """Fit `construction` for `model` on `data`; returns a `Fit`, or a list of them with `num_trials`.
 
-    `initial` gives the weighted points to start from, such as an earlier coreset; by default the construction
-    chooses them. `num_steps=None` stops by itself once the loss no longer improves. `num_trials` runs that
-    many keys at once (vmapped, one compilation). `time_limit` is the most seconds it may take after
-    compilation; the slowing down at the end is fitted into them. `checkpoint` names a directory that is kept
-    up to date while fitting; `resume=True` continues from it to the same outcome, bit for bit. Ctrl-C returns
-    what there is. `watch(steps, look)` is called before the first step and every `CHUNK` steps; `look()` is
-    what `fit` would return at that moment, with the result "running". A fit that turns non-finite keeps its
-    last good state and says so in `Fit.result`; `throw=True` raises.
+    `data` are a `Dataset`, or rows that need not fit in memory (`coresetvi.scan`). `initial` gives the
+    weighted points to start from, such as an earlier coreset; by default the construction chooses them.
+    `num_steps=None` stops by itself once the loss no longer improves or, where every step is a pass over all
+    rows (`outer.Matching`, the default for small models), once a pass finds nothing left to improve.
+    `num_trials` runs that many keys at once (vmapped, one compilation). `time_limit` is the most seconds it
+    may take after compilation; the slowing down at the end is fitted into them. `checkpoint` names a
+    directory that is kept up to date while fitting; `resume=True` continues from it to the same outcome, bit
+    for bit. Ctrl-C returns what there is. `watch(steps, look)` is called before the first step and every
+    `CHUNK` steps; `look()` is what `fit` would return at that moment, with the result "running". A fit that
+    turns non-finite keeps its last good state and says so in `Fit.result`; `throw=True` raises.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -103,11 +108,12 @@ def fit(
     make_room()
     root = one_key(key)
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
-    data = model.check(data)
+    read_before = data.passes
+    data = check_rows(model, data)
     saved = Checkpoint(checkpoint, resume, construction, model, (data, initial), keys, num_steps)
     with Progress(progress) as bar:
         began = time.perf_counter()
-        run = steps.prepare(construction, model, data, keys, initial)
+        run = steps.prepare(construction, model, data, keys, initial, read_before)
         compiled = time.perf_counter() - began
 
         def gather(history: History, ending: Ending, seconds: Seconds) -> list[Fit]:
@@ -149,21 +155,19 @@ def run_loop(
         show(history, Ending(schedule, planned, running=True), seconds)
         while len(history) < schedule.end:
             tick = time.perf_counter()
-            numbers = (len(history), schedule.end, schedule.decay_start, schedule.decay_length)
-            (state, alive), info = steps.chunk(run, *numbers)
-            info = jax.tree.map(np.asarray, info)
+            (state, alive), info, count = steps.advance(run, schedule)
             elapsed = time.perf_counter() - tick
-            count = min(steps.CHUNK, schedule.end - len(history))
             history.extend(info, count, seconds["run"], elapsed)
             run.position = steps.Position(state, alive, run.position.steps + count)
             seconds["run"] += elapsed
             if not np.any(np.asarray(alive)):
                 break
-            planned = decide(planned, history["loss"], history["kl"])
+            planned = run.plan.decide(planned, history["loss"], history["kl"])
             if len(history) <= schedule.decay_start:  # once it slows down, the end stays where it is
                 schedule = within(planned, len(history), seconds["run"], time_limit)
-            bar.update(len(history), schedule.end, history)
-            saved.keep(run, history, (schedule, planned), seconds)
+            bar.update(run, schedule.end, history)
+            # A pass may take an hour: none is worth doing again.
+            saved.keep(run, history, (schedule, planned), seconds, now=run.plan.by_passes)
             show(history, Ending(schedule, planned, running=True), seconds)
     except KeyboardInterrupt:
         interrupted = True
@@ -177,7 +181,8 @@ def check_arguments(construction, model, data, initial, num_steps, num_trials, t
     """Refuse what cannot be fitted before anything is compiled."""
     instance("The first argument", construction, Construction, "a construction such as BBPSVI(size=40)")
     instance("The second argument", model, Model, "a model such as models.LogisticRegression(10)")
-    instance("The third argument", data, Dataset, "a Dataset(x, y)")
+    instance("The third argument", data, Rows, "a Dataset(x, y), or rows from scan(...)")
+    check_rows_are_taken(construction, data)
     if initial is not None:
         instance("initial", initial, Dataset, "a weighted Dataset such as fit.coreset")
         if not construction.takes_initial:

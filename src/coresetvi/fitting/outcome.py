@@ -9,6 +9,8 @@ from ..constructions.schedule import Schedule
 
 # An inner problem that was not solved in any of this many last steps has not converged.
 LAST_STEPS = 20
+# Nats between posteriors from which on an answer is not called finished.
+COARSE = 0.05
 
 EXPLANATIONS = {
     "finished": "The fit finished.",
@@ -19,6 +21,9 @@ EXPLANATIONS = {
     "step_limit": "The loss was still improving after {steps} steps, the most that an automatic fit takes; "
     "pass a larger num_steps to go on.",
     "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
+    "imprecise": "The coreset posterior is about {nearest:.2g} nats from that of all rows, and the last "
+    "passes did not bring it nearer; use more points, or diagnose it before you rely on it.",
+    "untested": "The passes ended before one of them had tested the coreset; allow more num_steps.",
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
 }
@@ -33,8 +38,12 @@ class Ending(NamedTuple):
     running: bool = False
 
 
-def decide_result(records: Mapping[str, np.ndarray], ending: Ending) -> str:
-    """The result of one trial: a key of `EXPLANATIONS`. What is worse to know comes first."""
+def decide_result(records: Mapping[str, np.ndarray], ending: Ending, nearest: float | None = None) -> str:
+    """The result of one trial: a key of `EXPLANATIONS`. What is worse to know comes first.
+
+    `nearest` is the KL divergence that a pass found between the coreset posterior and the data's, infinite if
+    none has tested it; None if steps are no passes.
+    """
     losses = records["loss"]
     if len(losses) and not np.isfinite(losses[-1]):
         return "non_finite"
@@ -46,6 +55,10 @@ def decide_result(records: Mapping[str, np.ndarray], ending: Ending) -> str:
         return "inner_not_converged"
     if ending.schedule.end < ending.planned.end:
         return "time_limit"
+    if nearest is not None and nearest > COARSE:
+        return "imprecise" if np.isfinite(nearest) else "untested"
+    if nearest is not None:
+        return "finished"
     return "finished" if ending.schedule.decided else "step_limit"
 
 
@@ -54,8 +67,11 @@ def explain(result: str, records: Mapping[str, np.ndarray]) -> str:
     losses = records.get("loss", np.zeros(0))
     broken = np.flatnonzero(~np.isfinite(losses))
     norms = records.get("inner_gradient_norm", np.zeros(0))
+    kl = records.get("kl", np.zeros(0))[1:]
+    kl = kl[np.isfinite(kl)]
     return EXPLANATIONS[result].format(
         step=int(broken[0]) if broken.size else 0,
         steps=losses.size,
         norm=norms[-1] if norms.size else np.nan,
+        nearest=kl.min() if kl.size else np.nan,
     )

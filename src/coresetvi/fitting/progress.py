@@ -3,6 +3,9 @@
 import sys
 from typing import TYPE_CHECKING
 
+from .history import History
+from .steps import Run
+
 if TYPE_CHECKING:
     import rich.progress
 
@@ -32,11 +35,18 @@ class Progress:
             self._task = self._bar.add_task("compiling", total=None)
         return self
 
-    def update(self, done: int, total: int, history) -> None:
-        """Show `done` of `total` steps and the latest loss."""
-        if self._bar is not None:
+    def update(self, run: Run, total: int, history: History) -> None:
+        """Show how far a run is: steps and the latest loss, or passes, their pace and the latest KL."""
+        if self._bar is None:
+            return
+        done = len(history)
+        if run.plan.by_passes:
+            seconds = history["seconds"][-1] / done
+            pace, left = run.plan.data.num_rows / seconds, seconds * (total - done)
+            words = f"KL {history['kl'][-1].mean():.3g}  {pace:,.0f} rows/s  at most {left:,.0f} s left"
+        else:
             words = f"loss {history['loss'][-1].mean():.5g}  ESS {history['ess'][-1].mean():.2f}"
-            self.show(words, done, total)
+        self.show(words, done, total)
 
     def show(self, words: str, done: int, total: int) -> None:
         """Show `done` of `total` and a few words."""

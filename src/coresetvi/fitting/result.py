@@ -3,22 +3,24 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from .._checks import instance, whole_number
+from .._compiler import quick_jit
 from .._registry import decode, encode, is_decodable
 from ..constructions.base import Construction
 from ..data.dataset import Coreset, Dataset
+from ..data.rows import Rows
 from ..errors import ArtefactError, InputError
 from ..families.base import Family, Psi
 from ..families.draws import Draws
-from ..families.importance import khat_threshold, log_weights, normalise, normalised_ess, pareto_khat
+from ..families.importance import host_ess, host_weights, khat_threshold, log_weights, pareto_khat
 from ..models.base import Model
 from ..models.prediction import align, means_by_draw, predictive_moments, scores
+from ..models.row_checks import check_rows
 from ..models.sums import log_likelihood_rises
 from ..storage import PathLike
 from . import artefact
@@ -34,9 +36,9 @@ class Fit:
     """A coreset, the posterior r fitted to it, and how they came about.
 
     `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
-    name, `result` one of finished | step_limit | time_limit | interrupted | non_finite | inner_not_converged
-    (or running, while one is watched), `seconds` the time to compile and to run, `about` provenance, `extra`
-    what `save` was told to remember.
+    name, `result` one of finished | imprecise | untested | step_limit | time_limit | interrupted | non_finite
+    | inner_not_converged (or running, while one is watched), `seconds` the time to compile and to run,
+    `about` provenance (and `passes`: how often the rows were read), `extra` what `save` was told to remember.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -108,15 +110,18 @@ class Fit:
 
     def evaluate(
         self,
-        data: Dataset,
+        data: Rows,
         *,
         correct: bool | None = None,
         num_samples: int = NUM_DRAWS,
         draws: Draws | None = None,
     ) -> dict[str, float]:
-        """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`."""
-        instance("data", data, Dataset, "a Dataset(x, y)")
-        data = self.model.check(align(data, self.coreset), fitting=False)
+        """Held-out scores: `nll`, mean negative log predictive density, and `accuracy` or `rmse`.
+
+        Rows that are not in memory (`coresetvi.scan`) are scored in one pass.
+        """
+        instance("data", data, Rows, "a Dataset(x, y) or what coresetvi.scan returned")
+        data = check_rows(self.model, align(data, self.coreset), fitting=False)
         thetas, weights = self._weighted_draws(num_samples, None, correct, draws)
         return scores(self.model, thetas, weights, data)
 
@@ -126,7 +131,11 @@ class Fit:
         """Draws (S, d) to predict with, and their normalised weights."""
         if draws is None:
             thetas, _, log_w = self._relative_draws(num_samples, key)
-            return thetas, normalise(log_w if self._corrects(correct) else jnp.zeros_like(log_w))
+            if self._corrects(correct):
+                weights = host_weights(np.asarray(log_w))
+            else:
+                weights = np.full(len(thetas), 1.0 / len(thetas))
+            return thetas, jnp.asarray(weights, thetas.dtype)
         instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
         if draws.flat.shape[-1] != self.model.dim:
             raise InputError(
@@ -140,7 +149,7 @@ class Fit:
         _, _, log_w = self._relative_draws(num_samples)
         return {
             "num_samples": num_samples,
-            "ess": float(normalised_ess(normalise(log_w))),
+            "ess": host_ess(host_weights(np.asarray(log_w))),
             "khat": pareto_khat(log_w),
             "khat_threshold": khat_threshold(num_samples),
         }
@@ -177,6 +186,11 @@ class Fit:
 
     def _rows(self, x: object) -> Array:
         """Inputs as an array, refused if they do not fit the coreset's."""
+        if isinstance(x, Rows) and not isinstance(x, Dataset):
+            raise InputError(
+                "predict returns what it says of all rows at once, and x is not in memory; "
+                "predict block by block: for some in rows.batches(): fit.predict(some)"
+            )
         return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
 
 
@@ -184,10 +198,12 @@ def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dic
     """The `Fit` of one trial of a run."""
     plan, records = run.plan, history.trial(trial)
     coreset, psi = plan.extract(run.trial(trial))
+    passes = {"passes": run.surveys + len(history)} if plan.by_passes else {}
     about = {
-        "rows": len(plan.data),
+        "rows": plan.data.num_rows,
         "total_weight": float(plan.data.total_weight),
         "steps": len(history),
+        **passes,
         **artefact.provenance(),
     }
     return Fit(
@@ -197,7 +213,7 @@ def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dic
         psi=psi,
         construction=plan.construction,
         history=records,
-        result=decide_result(records, ending),
+        result=decide_result(records, ending, plan.nearest(run.trial(trial))),
         key=run.keys[trial],
         seconds=seconds,
         about=about,
@@ -253,7 +269,7 @@ def load(path: PathLike, *, model: Model | None = None) -> Fit:
     )
 
 
-@eqx.filter_jit
+@quick_jit
 def _draws(model, family, psi, coreset, key, num_samples):
     noise = jax.random.normal(key, (num_samples, family.noise_dim(model.dim)))
     thetas, proposal = jax.vmap(family.sample_and_log_prob, (None, 0))(psi, noise)

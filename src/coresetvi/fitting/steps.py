@@ -4,17 +4,19 @@ The random stream of step i is `fold_in(key, i)`: neither chunking nor resuming 
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from .._info import Info
 from ..constructions.base import Construction, Plan, State, start_key
-from ..constructions.schedule import decay_factor
+from ..constructions.schedule import Schedule, decay_factor
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..models.base import Model
 
 CHUNK = 20
@@ -35,6 +37,7 @@ class Run:
     plan: Plan
     keys: Key[Array, " t"]
     position: Position
+    surveys: int  # times that rows which are not in memory were read before the first step
 
     def trial(self, index: int) -> State:
         """The state of one trial."""
@@ -44,27 +47,66 @@ class Run:
 def prepare(
     construction: Construction,
     model: Model,
-    data: Dataset,
+    data: Rows,
     keys: Key[Array, " t"],
     initial: Dataset | None = None,
+    read_before: int = 0,
 ) -> Run:
-    """Everything ready for the first step, and compiled."""
-    plan = construction.settle(model, data)
+    """Everything ready for the first step, and compiled. `read_before` passes are no part of this fit."""
+    # Rows that are not in memory come this far only where the construction takes them.
+    plan = construction.settle(model, cast(Dataset, data))
     states = [plan.start(start_key(key), initial) for key in keys]
     instead = plan.reconsider(states, keys)
     if instead is not None:
         plan = instead
         states = [plan.start(start_key(key), initial) for key in keys]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-    run = Run(plan, keys, Position(stacked, jnp.ones(len(keys), dtype=bool), 0))
-    chunk(run, 0, 0, 1, 1)  # no step is taken, but all of them are compiled
+    position = Position(stacked, jnp.ones(len(keys), dtype=bool), 0)
+    run = Run(plan, keys, position, data.passes - read_before)
+    if plan.by_passes:
+        plan.warm_up(states[0])
+    else:
+        chunk(run, 0, 0, 1, 1)  # no step is taken, but all of them are compiled
     return run
+
+
+def advance(run: Run, schedule: Schedule) -> tuple[tuple[State, Array], Info, int]:
+    """What comes after a few more steps, or one more pass: states, records, and how many steps those were."""
+    first = run.position.steps
+    if run.plan.by_passes:
+        return *run_pass(run, first), 1
+    carry, info = chunk(run, first, schedule.end, schedule.decay_start, schedule.decay_length)
+    return carry, jax.tree.map(np.asarray, info), min(CHUNK, schedule.end - first)
 
 
 def chunk(run: Run, *numbers: int):
     """`run_chunk` with its numbers as arrays, so that no value of theirs is compiled in."""
     carry = (run.position.state, run.position.alive)
     return run_chunk(run.plan, run.keys, carry, *(jnp.asarray(number) for number in numbers))
+
+
+def run_pass(run: Run, index: int) -> tuple[tuple[State, Array], Info]:
+    """Step `index` of every trial, asked for from the host: one pass each."""
+    states, alive, infos = [], [], []
+    for trial, key in enumerate(run.keys):
+        state, fine = run.trial(trial), bool(run.position.alive[trial])
+        new_state, info = run.plan.step(
+            state, jnp.asarray(index), jnp.asarray(1.0), jax.random.fold_in(key, index)
+        )
+        fine = fine and bool(np.isfinite(info.loss)) and not has_nan(new_state)
+        # The last good state is kept: what a broken step returned is dropped.
+        states.append(new_state if fine else state)
+        alive.append(fine)
+        infos.append(info if fine else info._replace(loss=np.nan))
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    records = jax.tree.map(lambda *leaves: np.asarray(leaves, float)[None], *infos)
+    return (stacked, jnp.asarray(alive)), records
+
+
+def has_nan(state: State) -> bool:
+    """Whether any number of a state is none; infinity may stand for what is not known yet."""
+    numbers = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return any(bool(np.isnan(np.asarray(leaf)).any()) for leaf in numbers)
 
 
 @eqx.filter_jit

@@ -1,10 +1,10 @@
 """Gaussian approximations of posteriors at their mode: a common ground on which to compare posteriors."""
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset
 from ..families.base import Family, Psi
 from ..models.base import Model
@@ -12,7 +12,7 @@ from ..models.sums import log_likelihood_sums
 from . import InnerInfo, InnerProblem, Laplace
 
 
-@eqx.filter_jit
+@quick_jit
 def fit_laplace(
     family: Family, model: Model, data: Dataset, psi: Psi, key: PRNGKeyArray
 ) -> tuple[Psi, InnerInfo]:

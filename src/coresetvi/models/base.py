@@ -81,6 +81,11 @@ def soft_log_likelihood(model: Model, theta: Theta, x: Array, y: Array | None) -
     return jnp.sum(y * by_class.T, axis=-1)
 
 
+def weighted_log_likelihood(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, ""]:
+    """sum_n weight_n log p(y_n | x_n, theta), for hard or soft labels."""
+    return data.weights @ soft_log_likelihood(model, theta, data.x, data.y)
+
+
 def check_inputs(data: Dataset, shape: tuple[int, ...]) -> None:
     """Rows of x must have the shape that the model was made for."""
     if data.x.shape[1:] != shape:

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset
 from .base import Model
 from .sums import log_likelihood_rises
@@ -23,8 +24,12 @@ class LogJoint(eqx.Module):
         rise = log_likelihood_rises(self.model, theta[None], self.reference, self.data)[1][0]
         return self.model.log_prior(theta) + rise
 
-    @eqx.filter_jit
     def of_draws(self, thetas: Float[Array, "s d"]) -> Float[Array, " s"]:
         """The same at every draw, in bounded memory however many rows and draws there are."""
-        rises = log_likelihood_rises(self.model, thetas, self.reference, self.data)[1]
-        return jax.vmap(self.model.log_prior)(thetas) + rises
+        return self.with_value(thetas)[1]
+
+    @quick_jit
+    def with_value(self, thetas: Float[Array, "s d"]) -> tuple[Float[Array, ""], Float[Array, " s"]]:
+        """The likelihood's value at `reference`, and `of_draws`."""
+        value, rises = log_likelihood_rises(self.model, thetas, self.reference, self.data)
+        return value, jax.vmap(self.model.log_prior)(thetas) + rises

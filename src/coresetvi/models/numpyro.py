@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters.partial_eval import dce_jaxpr
 
+from .._programs import keep_programs
 from ..data.dataset import Dataset
 from ..errors import InputError
 from .base import Model, Theta, check_inputs
@@ -80,6 +81,7 @@ class FromNumPyro(Model):
 
     def __init__(self, model: Callable, data: object, y: object = None, *, plate: str | None = None):
         require_numpyro()
+        keep_programs()
         if not callable(model):
             raise InputError(f"model must be a NumPyro model function, not a {type(model).__name__}.")
         data = data if isinstance(data, Dataset) and y is None else Dataset(data, y)
@@ -210,7 +212,8 @@ class FromNumPyro(Model):
         return x, None if label is None else jax.ShapeDtypeStruct((rows, *label.shape), label.dtype)
 
     def _zeros(self, rows: int):
-        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), self._example(rows))
+        # Numpy's: each of JAX's would be a program.
+        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._example(rows))
 
     def _reads_data(self, derived: list[str]) -> list[bool]:
         """Whether the density of each parameter and extra factor, and each derived value, uses the data."""
@@ -220,7 +223,8 @@ class FromNumPyro(Model):
             densities = [log_density(sites[name]) for name in (*log_volumes, *self.layout.extra)]
             return [*densities, *(jnp.asarray(sites[name]["value"]) for name in derived)]
 
-        jaxpr = jax.make_jaxpr(outputs)(jnp.zeros(self.dim), self._example(FEW)).jaxpr
+        theta = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
+        jaxpr = jax.make_jaxpr(outputs)(theta, self._example(FEW)).jaxpr
         kept = (dce_jaxpr(jaxpr, np.arange(len(jaxpr.outvars)) == i)[1] for i in range(len(jaxpr.outvars)))
         return [any(used[1:]) for used in kept]
 
@@ -229,17 +233,18 @@ class FromNumPyro(Model):
         rows = np.linspace(0, len(data) - 1, TRIED).astype(int)
 
         # Off the starting point, which may be one where the data do not count.
-        theta = self.initial + 0.3 * jnp.sin(1.0 + jnp.arange(self.dim))
+        theta = np.asarray(self.initial) + 0.3 * np.sin(1.0 + np.arange(self.dim))
+        theta = theta.astype(self.initial.dtype)
 
         @jax.jit
-        def outcome(x, y):
+        def outcome(theta, x, y):
             sites, _ = self._run(theta, x, y)
             response = self.layout.response
             value = None if response is None else sites[response]["value"]
             return self.log_likelihood(theta, x, y), value
 
         def of(rows):
-            return outcome(data.x[rows], None if labels is None else jnp.asarray(labels[rows]))
+            return outcome(theta, np.asarray(data.x)[rows], None if labels is None else labels[rows])
 
         # The first and the last row keep their places among other neighbours.
         (one, _), (other, _) = of(rows), of(rows[[0, -1, 0, -1]])
@@ -251,8 +256,8 @@ class FromNumPyro(Model):
             )
         if self.layout.response is None or labels is None or labels.ndim != 1:
             return False
-        marks = jnp.arange(TRIED, dtype=labels.dtype)
-        return bool(np.array_equal(outcome(data.x[rows], marks)[1], marks))
+        marks = np.arange(TRIED, dtype=labels.dtype)
+        return bool(np.array_equal(outcome(theta, np.asarray(data.x)[rows], marks)[1], marks))
 
 
 def require_numpyro() -> None:

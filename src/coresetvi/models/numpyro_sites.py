@@ -4,6 +4,7 @@ The function is traced for two numbers of rows. What changes with them belongs t
 prior; a function for which the two cannot be told apart is refused, in a sentence that names the site.
 """
 
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +22,8 @@ Result = TypeVar("Result")
 
 # The two numbers of rows.
 FEW, MORE = 3, 5
+# NumPyro keeps its handlers in one list per process, and programs may be traced in several threads.
+ONE_AT_A_TIME = threading.RLock()
 
 
 class Seen(NamedTuple):
@@ -56,7 +59,7 @@ def run_at(function: Callable, position: dict[str, Array], x, y):
         log_volumes[name] = jnp.sum(transform.log_abs_det_jacobian(position[name], value))
         return value
 
-    with handlers.trace() as sites, handlers.substitute(substitute_fn=constrain):
+    with ONE_AT_A_TIME, handlers.trace() as sites, handlers.substitute(substitute_fn=constrain):
         call(function, x, y)
     return sites, log_volumes
 

@@ -1,38 +1,49 @@
 """Weighted averages over draws of what a model says about rows, in bounded memory."""
 
-import equinox as eqx
+from collections.abc import Iterator
+from typing import overload
+
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from .base import Model
+from .prepared_rows import Preparation, PreparedRows
+from .score_sums import ScoreSums, class_sums
 from .sums import HEAVY, MOST_NUMBERS, numbers_made, numbers_per_row, over_draws
 
 # Numbers in one block of the draws x rows table, with what a forward pass holds for each of its entries.
 BLOCK_NUMBERS = 2**22
-# Confidence bins of the expected calibration error.
-CALIBRATION_BINS = 15
-# What `scores` tells of a classifier besides its `nll`.
-CLASS_SCORES = ("accuracy", "brier", "ece")
 Range = tuple[int, int]
 
 
-def align(data: Dataset, like: Dataset) -> Dataset:
+@overload
+def align(data: Dataset, like: Dataset) -> Dataset: ...
+@overload
+def align(data: Rows, like: Dataset) -> Rows: ...
+def align(data: Rows, like: Dataset) -> Rows:
     """`data` with the columns of `like`: by name where both have names, and of the same shape."""
     wanted = like.columns
     if wanted is not None and data.columns is not None and data.columns != wanted:
         # Columns go by name: a frame may have others, and in any order.
         if missing := [name for name in wanted if name not in data.columns]:
             raise InputError(f"x lacks the column {missing[0]!r}, which the fit was made with; add it.")
-        rows = data.x[:, np.array([data.columns.index(name) for name in wanted])]
-        data = Dataset(rows, data.y, data.weights, columns=wanted, target=data.target)
-    if data.x.shape[1:] != like.x.shape[1:]:
+        picked = tuple(data.columns.index(name) for name in wanted)
+        if isinstance(data, Dataset):
+            data = Dataset(
+                data.x[:, np.array(picked)], data.y, data.weights, columns=wanted, target=data.target
+            )
+        else:
+            data = PreparedRows(data, Preparation(picked, wanted))
+    if data.row_shape != like.row_shape:
         raise InputError(
-            f"x has rows of shape {data.x.shape[1:]}, but the fit was made for "
-            f"{like.x.shape[1:]}; pass the same columns in the same order."
+            f"x has rows of shape {data.row_shape}, but the fit was made for "
+            f"{like.row_shape}; pass the same columns in the same order."
         )
     return data
 
@@ -43,23 +54,22 @@ def predictive_moments(
     """Mean and variance of a new y at every row: sum_s w_s E[y | x, theta_s], and total variance."""
     numbers = numbers_made(model.moments, model, rows)
     row_ranges, draw_ranges = _ranges(len(rows), len(thetas), numbers)
-    shares = [float(weights[first:last].sum()) for first, last in draw_ranges]
+    host = np.asarray(weights)
+    shares = [float(host[first:last].sum()) for first, last in draw_ranges]
     parts = []
-    for start, stop in row_ranges:
-        if len(draw_ranges) == 1:
-            parts.append(_weighted_moments(model, thetas, weights, rows[start:stop]))
-            continue
+    for some, skipped in _equal_blocks(rows, row_ranges):
         blocks = [
-            _weighted_moments(model, thetas[first:last], weights[first:last] / share, rows[start:stop])
+            _weighted_moments(model, _part(thetas, first, last), host[first:last] / share, some)
             for (first, last), share in zip(draw_ranges, shares, strict=True)
             if share > 0
         ]
-        parts.append(_pool(blocks, [share for share in shares if share > 0]))
-    mean, variance = (np.concatenate([np.asarray(part[which]) for part in parts]) for which in (0, 1))
+        pooled = _pool(blocks, [share for share in shares if share > 0])
+        parts.append([part[skipped:] for part in pooled])
+    mean, variance = (np.concatenate([part[which] for part in parts]) for which in (0, 1))
     return mean, variance
 
 
-@eqx.filter_jit
+@quick_jit
 def means_by_draw(model: Model, thetas: Float[Array, "s d"], rows: Array) -> Array:
     """E[y | x, theta_s] for every draw and row."""
     return _moments_by_draw(model, thetas, rows)[0]
@@ -69,64 +79,54 @@ def log_predictive(
     model: Model, thetas: Float[Array, "s d"], weights: Float[Array, " s"], data: Dataset
 ) -> np.ndarray:
     """log sum_s w_s p(y_n | x_n, theta_s) for every row."""
-    log_norm = jnp.log(weights)
+    with np.errstate(divide="ignore"):
+        log_norm = np.log(np.asarray(weights))
     row_ranges, draw_ranges = _ranges(len(data), len(thetas), numbers_per_row(model, data))
     parts = []
-    for start, stop in row_ranges:
-        rows = data.take(np.arange(start, stop))
+    for rows, skipped in _equal_blocks(data, row_ranges):
         blocks = [
-            np.asarray(_log_predictive(model, thetas[first:last], log_norm[first:last], rows))
+            np.asarray(_log_predictive(model, _part(thetas, first, last), log_norm[first:last], rows))
             for first, last in draw_ranges
         ]
-        parts.append(np.logaddexp.reduce(blocks, axis=0))
+        parts.append(np.logaddexp.reduce(blocks, axis=0)[skipped:])
     return np.concatenate(parts)
 
 
 def scores(
-    model: Model, thetas: Float[Array, "s d"], weights: Float[Array, " s"], data: Dataset
+    model: Model, thetas: Float[Array, "s d"], weights: Float[Array, " s"], data: Rows
 ) -> dict[str, float]:
     """`nll`, the mean negative log predictive density, and scores of the predictive mean where there is one.
 
-    Those are `rmse`, or for classifiers `accuracy`, `brier` and `ece` (see `class_scores`).
+    Those are `rmse`, or for classifiers `accuracy`, `brier` and `ece` (see `class_scores`). Rows that are not
+    in memory are looked at once, block by block.
     """
+    sums = None
+    for batch in data.batches():
+        found = score_sums(model, thetas, weights, batch)
+        sums = found if sums is None else sums + found
+    assert sums is not None
+    return sums.averages()
+
+
+def score_sums(
+    model: Model, thetas: Float[Array, "s d"], weights: Float[Array, " s"], data: Dataset
+) -> ScoreSums:
+    """What `scores` adds up over rows."""
     row_weights = np.asarray(data.weights, np.float64)
-    density = log_predictive(model, thetas, weights, data)
-    found = {"nll": float(-np.average(density, weights=row_weights))}
+    density = np.asarray(log_predictive(model, thetas, weights, data), np.float64)
+    total, nll = float(row_weights.sum()), -float(row_weights @ density)
     if data.y is None:
-        return found
+        return ScoreSums(total, nll)
     try:
         mean = predictive_moments(model, thetas, weights, data.x)[0]
     except InputError:  # a model that cannot predict has a density all the same
-        return found
+        return ScoreSums(total, nll)
     labels = np.asarray(data.y)
     if model.num_classes is None:
-        squares = np.average((mean - labels) ** 2, axis=0, weights=row_weights)
-        found["rmse"] = float(np.sqrt(np.mean(squares)))
-        return found
+        return ScoreSums(total, nll, squares=np.atleast_1d(row_weights @ (mean - labels) ** 2))
     mean = mean.astype(np.float64)
     chances = mean if mean.ndim == 2 else np.stack([1.0 - mean, mean], axis=1)
-    return found | class_scores(chances, labels, row_weights)
-
-
-def class_scores(chances: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """How good class probabilities (n, C) are: `accuracy`, `brier` and `ece`, averages over weighted rows.
-
-    The Brier score is sum_c (p_c - 1[y = c])^2. The expected calibration error is the distance between the
-    accuracy and the mean confidence of the rows in one of 15 equal bins of confidence, averaged over bins by
-    their weight.
-
-    >>> chances = np.array([[0.9, 0.1], [0.6, 0.4]])
-    >>> class_scores(chances, np.array([0, 1]), np.ones(2))
-    {'accuracy': 0.5, 'brier': 0.37, 'ece': 0.35}
-    """
-    hits = chances.argmax(axis=1) == labels
-    confidence = chances.max(axis=1)
-    squares = np.sum((chances - (labels[:, None] == np.arange(chances.shape[1]))) ** 2, axis=1)
-    bins = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(int) - 1, 0, CALIBRATION_BINS - 1)
-    gaps = np.bincount(bins, weights=weights * (hits - confidence), minlength=CALIBRATION_BINS)
-    found = (np.average(hits, weights=weights), np.average(squares, weights=weights))
-    values = (*found, np.sum(np.abs(gaps)) / weights.sum())
-    return {name: float(value) for name, value in zip(CLASS_SCORES, values, strict=True)}
+    return ScoreSums(total, nll, classes=class_sums(chances, labels, row_weights))
 
 
 def _moments_by_draw(model, thetas, x):
@@ -136,7 +136,7 @@ def _moments_by_draw(model, thetas, x):
     return jax.lax.map(lambda theta: model.moments(theta, x), thetas)
 
 
-@eqx.filter_jit
+@quick_jit
 def _weighted_moments(model, thetas, weights, x):
     mean, variance = _moments_by_draw(model, thetas, x)
     center = jnp.tensordot(weights, mean, axes=1)
@@ -145,7 +145,7 @@ def _weighted_moments(model, thetas, weights, x):
     return center, spread
 
 
-@eqx.filter_jit
+@quick_jit
 def _log_predictive(model, thetas, log_norm, data):
     by_draw = over_draws(model, data, lambda theta: model.log_likelihood(theta, data.x, data.y), thetas)
     return jax.nn.logsumexp(log_norm[:, None] + by_draw, axis=0)
@@ -154,6 +154,8 @@ def _log_predictive(model, thetas, log_norm, data):
 def _pool(blocks, shares):
     """Mean and variance over all draws from those of blocks of draws that have these shares of the weight."""
     means, spreads = (np.stack([np.asarray(block[which]) for block in blocks]) for which in (0, 1))
+    if len(blocks) == 1:
+        return means[0], spreads[0]
     center = np.average(means, axis=0, weights=shares)
     return center, np.average(spreads + (means - center) ** 2, axis=0, weights=shares)
 
@@ -165,6 +167,23 @@ def _ranges(num_rows: int, num_draws: int, numbers: int) -> tuple[list[Range], l
     pairs = BLOCK_NUMBERS // numbers
     draws = min(num_draws, pairs)
     return _split(num_rows, pairs // draws), _split(num_draws, draws)
+
+
+def _equal_blocks(rows: PyTree, ranges: list[Range]) -> Iterator[tuple[PyTree, int]]:
+    """Blocks of rows, all of one length, and how many rows of each were in the block before.
+
+    The last one reaches back: a shorter one would be a program of its own. Cut in numpy, for the same reason.
+    """
+    length = ranges[0][1] - ranges[0][0]
+    host = jax.tree.map(np.asarray, rows)
+    for start, stop in ranges:
+        first = stop - length
+        yield jax.tree.map(lambda leaf, first=first, stop=stop: leaf[first:stop], host), start - first
+
+
+def _part(thetas: Array, first: int, last: int) -> Array:
+    """Some of the draws; all of them as they are, for cutting is a program of its own."""
+    return thetas if last - first == len(thetas) else thetas[first:last]
 
 
 def _split(count: int, block: int) -> list[Range]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..data.dataset import Dataset, unchecked
-from .base import Model, soft_log_likelihood
+from .base import Model, soft_log_likelihood, weighted_log_likelihood
 
 # Numbers in one block of the rows x draws table: a few of these fit in a core's cache.
 BLOCK_NUMBERS = 2**20
@@ -38,11 +38,6 @@ class Quadratic(NamedTuple):
         """What it adds to `value` at each theta."""
         delta = thetas - self.anchor
         return delta @ self.gradient + 0.5 * jnp.sum((delta @ self.hessian) * delta, axis=1)
-
-
-def weighted_log_likelihood(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, ""]:
-    """sum_n weight_n log p(y_n | x_n, theta), for hard or soft labels."""
-    return data.weights @ soft_log_likelihood(model, theta, data.x, data.y)
 
 
 def log_likelihood_sums(model: Model, thetas: Float[Array, "s d"], data: Dataset) -> Float[Array, " s"]:

@@ -2,6 +2,7 @@
 
 from .adam import Adam
 from .base import Optimizer
+from .matching import Matching
 from .natural import NaturalGradient
 
-__all__ = ["Adam", "NaturalGradient", "Optimizer"]
+__all__ = ["Adam", "Matching", "NaturalGradient", "Optimizer"]

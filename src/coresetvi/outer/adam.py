@@ -34,7 +34,7 @@ class Adam(Optimizer):
     def init(self, learned, family, psi):
         return self._transform().init((learned, family.zero(psi)))
 
-    def ask(self, target, learned, psi):
+    def ask(self, target, learned, psi, state):
         def sample(moving):
             leaves, tangent = moving
             solution, inner = target.solve(leaves, target.family.move(psi, tangent))

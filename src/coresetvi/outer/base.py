@@ -13,7 +13,7 @@ family is q(theta; phi) ∝ p(theta) exp(core(theta; phi)), so the score of a dr
 
 import abc
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -24,6 +24,7 @@ from .._info import Info
 from ..families.base import Family, Psi
 from ..families.importance import defensive, log_weights, normalise, normalised_ess
 from ..inner.base import InnerInfo, Leaves
+from ..models.question import LocalView, Question
 from ..objectives import Objective
 
 Vector = Float[Array, " s"]
@@ -63,11 +64,28 @@ class Target(eqx.Module):
         """The nearest leaves that are allowed."""
 
 
+class ViewedTarget(Target):
+    """A target for optimisers that go by passes: the coreset answers what the rows are asked."""
+
+    @abc.abstractmethod
+    def normal_noise(self) -> Thetas:
+        """Standard normal noise, one number for every parameter of every draw."""
+
+    @abc.abstractmethod
+    def core_view(self, learned: Leaves, question: Question) -> LocalView:
+        """What the rows are asked, answered by the coreset."""
+
+    @abc.abstractmethod
+    def prior_view(self, question: Question) -> LocalView:
+        """The same of the log-prior."""
+
+
 class Draft(NamedTuple):
     """A step after `ask`: the thetas to be answered, and what `tell` has to know about them.
 
     `pull` maps slopes with respect to (thetas, proposal) back to slopes with respect to (leaves, a tangent
-    of psi), for optimisers that follow gradients through the inner solution.
+    of psi), for optimisers that follow gradients through the inner solution. `question` is what optimisers
+    that need a `LocalView` ask.
     """
 
     thetas: Thetas
@@ -76,17 +94,20 @@ class Draft(NamedTuple):
     psi: Psi
     inner: InnerInfo
     pull: Callable[[tuple[Thetas, Vector]], PyTree] = lambda slopes: None
+    question: Question | None = None
 
 
 class Answer(NamedTuple):
     """What the data say: their log-likelihood at the reference, and its rise from there to every theta.
 
-    `slopes` are the gradients of the rises at the thetas, for optimisers that ask for them.
+    `slopes` are the gradients of the rises at the thetas, `view` is the answer to the draft's question, for
+    optimisers that ask for them.
     """
 
     value: Float[Array, ""]
     rises: Vector
     slopes: Thetas | None = None
+    view: LocalView | None = None
 
 
 class Moved(NamedTuple):
@@ -112,13 +133,15 @@ class Optimizer(eqx.Module):
     # Whether `tell` needs the slopes of the rises besides the rises.
     needs_slopes: eqx.AbstractClassVar[bool]
     default_steps: eqx.AbstractClassVar[int]
+    # Whether `tell` needs a `LocalView`: then every step is one pass over the rows, and there are few.
+    needs_view: ClassVar[bool] = False
 
     @abc.abstractmethod
     def init(self, learned: Leaves, family: Family, psi: Psi) -> OptimizerState:
         """The optimiser's state before the first step."""
 
     @abc.abstractmethod
-    def ask(self, target: Target, learned: Leaves, psi: Psi) -> Draft:
+    def ask(self, target: Target, learned: Leaves, psi: Psi, state: OptimizerState) -> Draft:
         """The thetas at which the data's log-likelihood is wanted."""
 
     @abc.abstractmethod

@@ -62,7 +62,7 @@ class NaturalGradient(Optimizer):
         number = jnp.zeros((), dtype=jax.tree.leaves(psi)[0].dtype)
         return Footing(learned, psi, loss=number + jnp.inf, reach=number + 1.0, returned=jnp.asarray(False))
 
-    def ask(self, target, learned, psi):
+    def ask(self, target, learned, psi, state):
         psi, inner = target.solve(learned, psi)
         thetas, proposal = target.draw(learned, psi)
         return Draft(thetas, mean_draw(thetas), proposal, psi, inner)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from .._compiler import quick_jit
 from ..fitting.progress import Progress
 from ..models.log_joint import LogJoint
 
@@ -23,6 +24,8 @@ TARGET_ACCEPTANCE = 0.8
 # HMC draws the length of every trajectory from 1 to this, so that no direction is in step with it.
 MOST_HMC_STEPS = 16
 NUM_CHUNKS = 20
+# Rows up to which transitions are compiled quickly rather than well: there are thousands of them.
+FEW_ROWS = 2000
 # What a transition may adapt: the step size; that and the mass matrix; the same at a window's end; at last
 # the step size settles; and then nothing changes.
 FAST, SLOW, WINDOW_END, SETTLE, SAMPLE = range(5)
@@ -80,27 +83,31 @@ def run_chains(
     method: str,
     log_joint: LogJoint,
     frame: Whitening,
-    starts: Float[Array, "c d"],
+    starts: Float[Array, "c d"] | PRNGKeyArray,
     key: PRNGKeyArray,
     *,
+    num_chains: int,
     num_warmup: int,
     num_samples: int,
     progress: bool | None,
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, object]]:
     """Draws (chains, draws, dim), their log-density, statistics of every draw, and what warm-up found.
 
-    `starts`, one per chain, are in the frame's coordinates.
+    `starts`, one per chain, are in the frame's coordinates; a key draws them from N(0, I) there.
     """
+    # On a coreset, compilation takes longer than a thousand transitions; on many rows it hardly counts.
+    run = advance_on_few_rows if len(log_joint.data) <= FEW_ROWS else advance_on_many_rows
     schedule = build_schedule(num_warmup, num_samples)
     length = math.ceil(len(schedule) / NUM_CHUNKS)
-    actions = np.full(length * math.ceil(len(schedule) / length), SAMPLE)
+    actions = np.full(length * math.ceil(len(schedule) / length), SAMPLE, np.int32)
     actions[: len(schedule)] = schedule
-    carry = begin(log_joint, frame, starts)
+    carry = begin(log_joint, frame, starts, num_chains)
     pieces = []
     with Progress(progress) as bar:
         for first in range(0, len(actions), length):
-            todo = jnp.asarray(actions[first : first + length])
-            carry, piece = advance(method, log_joint, frame, carry, key, jnp.asarray(first), todo)
+            # Numpy's: to make JAX's of them would be one more program.
+            turn = np.asarray(first, np.int32), actions[first : first + length]
+            carry, piece = run(method, log_joint, frame, carry, key, *turn)
             pieces.append(jax.device_get(piece))
             done = min(first + length, len(schedule))
             bar.show("warming up" if done < num_warmup else "sampling", done, len(schedule))
@@ -127,11 +134,13 @@ def build_schedule(num_warmup: int, num_samples: int) -> np.ndarray:
     return np.concatenate([actions, np.full(num_samples, SAMPLE)])
 
 
-@eqx.filter_jit
-def begin(log_joint: LogJoint, frame: Whitening, starts: Array) -> tuple[PyTree, Tuning]:
-    """The chains' states, and a tuning as if the frame were right."""
+@quick_jit
+def begin(log_joint: LogJoint, frame: Whitening, starts: Array, num_chains: int) -> tuple[PyTree, Tuning]:
+    """The chains' states, and a tuning as if the frame were right; a key draws the starts."""
     from blackjax.mcmc import hmc
 
+    if jnp.issubdtype(starts.dtype, jax.dtypes.prng_key):
+        starts = jax.random.normal(starts, (num_chains, frame.center.shape[0]))
     mass, step = adaptations(frame.dense)
 
     def one(start):
@@ -144,15 +153,14 @@ def begin(log_joint: LogJoint, frame: Whitening, starts: Array) -> tuple[PyTree,
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), jax.vmap(one)(starts))
 
 
-@eqx.filter_jit
 def advance(
     method: str,
     log_joint: LogJoint,
     frame: Whitening,
     carry: tuple[PyTree, Tuning],
     key: PRNGKeyArray,
-    first: Array,
-    actions: Array,
+    first: Array | np.ndarray,
+    actions: Array | np.ndarray,
 ):
     """Some transitions of all chains; (draws, log-density, statistics) with the transitions in front."""
     num_chains = carry[0].position.shape[0]
@@ -183,6 +191,9 @@ def advance(
 
     numbers = first + jnp.arange(actions.shape[0])
     return jax.lax.scan(step, carry, (numbers, actions))
+
+
+advance_on_few_rows, advance_on_many_rows = quick_jit(advance), eqx.filter_jit(advance)
 
 
 def adaptations(dense: bool) -> tuple[tuple[Callable, ...], tuple[Callable, ...]]:

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,19 +11,22 @@ from jaxtyping import Array, PRNGKeyArray
 from .._checks import instance, whole_number
 from .._keys import one_key
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import need_density
-from ..families.draws import Draws, chain_measures
-from ..families.importance import khat_threshold, normalise, normalised_ess, pareto_khat, resample, usable
+from ..families.draws import Draws
+from ..families.importance import host_ess, host_weights, khat_threshold, pareto_khat, resample, usable
+from ..families.mixing import chain_measures
+from ..fitting.compilation import make_room
 from ..fitting.result import Fit
 from ..models.log_joint import LogJoint
 from ..models.prediction import align, scores
-from ..models.sums import log_likelihood_sums
+from ..models.row_checks import check_rows
 from . import distances as discrepancies
 from .certificate import Certificate, Numbers, judge
-from .correction import data_log_ratios
+from .correction import ROWS_WANTED, data_log_ratios
 from .sampling import sample
-from .slopes import compare_slopes, gradients
+from .slopes import compare_slopes, gradients_of
 
 # Draws of r for each draw of the coreset posterior that is weighed against the data: r is cheap to judge.
 PROPOSALS = 4
@@ -36,21 +38,22 @@ PAIRED = 500
 
 def diagnose(
     fit: Fit,
-    data: Dataset,
+    data: Rows,
     reference: Draws | Fit | None = None,
     *,
     draws: Draws | None = None,
-    held_out: Dataset | None = None,
+    held_out: Rows | None = None,
     num_samples: int = 1000,
     key: int | PRNGKeyArray | None = None,
     progress: bool | None = None,
 ) -> Certificate:
     """The certificate of a fit: `print` it, or read its numbers.
 
-    `data` are the rows that the coreset stands for; their log-likelihood is streamed once for `num_samples`
-    draws of the coreset posterior. Those are `draws` (what `coresetvi.sample(fit)` returned), or else draws
-    of r by importance, or by NUTS where importance sampling fails. `reference`, draws of the true posterior
-    or another fit, adds distances to it. `held_out` adds the score on rows that were not fitted.
+    `data` are the rows that the coreset stands for, in memory or not (`coresetvi.scan`); their log-likelihood
+    is streamed once for `num_samples` draws of the coreset posterior, and once for its slopes at some. Draws
+    are `draws` (what `coresetvi.sample(fit)` returned), or else draws of r by importance, or by NUTS where
+    importance sampling fails. `reference`, draws of the true posterior or another fit, adds distances to it.
+    `held_out` adds the score on rows that were not fitted.
 
     >>> import coresetvi as cvi
     >>> train, _ = cvi.datasets.synthetic_lr(n=300, dim=2)
@@ -59,10 +62,13 @@ def diagnose(
     'trust'
     """
     instance("fit", fit, Fit, "what coresetvi.fit returned")
-    instance("data", data, Dataset, "a Dataset(x, y)")
+    instance("data", data, Rows, ROWS_WANTED)
+    if held_out is not None:
+        instance("held_out", held_out, Rows, ROWS_WANTED)
     num_samples = whole_number("num_samples", num_samples, 100)
     need_density(fit.family, "A certificate")
-    data = fit.model.check(align(data, fit.coreset))
+    make_room()
+    data = check_rows(fit.model, align(data, fit.coreset))
     root = jax.random.fold_in(fit.key, 2**31 - 4) if key is None else one_key(key)
     given = draws is not None
     r, thetas, weights, bound = judge_r(fit, PROPOSALS * num_samples, root)
@@ -113,12 +119,12 @@ def judge_r(fit: Fit, number: int, key: PRNGKeyArray):
     evidence: E_r[log w] with its error."""
     thetas, value, log_w = fit._relative_draws(number, key)
     host = np.asarray(log_w, np.float64)
-    weights = np.asarray(normalise(log_w), np.float64)
+    weights = host_weights(host)
     ratio, log_mean = kl_terms(host)
     found = {
         "draws": number,
-        "ess": float(normalised_ess(normalise(log_w))),
-        "khat": pareto_khat(log_w),
+        "ess": host_ess(weights),
+        "khat": pareto_khat(host),
         "khat_threshold": khat_threshold(number),
         # log E_r[w] - E_r[log w]
         "kl": max(log_mean - float(host.mean()), 0.0),
@@ -128,17 +134,16 @@ def judge_r(fit: Fit, number: int, key: PRNGKeyArray):
     return found, thetas, weights, bound
 
 
-def judge_posterior(fit: Fit, draws: Draws, data: Dataset, bound: Numbers) -> tuple[Numbers, Numbers]:
+def judge_posterior(fit: Fit, draws: Draws, data: Rows, bound: Numbers) -> tuple[Numbers, Numbers]:
     """The coreset posterior against the full one, and the bound of Eq. 9 on the log-evidence.
 
     With D = log p(data | theta) - log p(coreset | theta) over draws of the coreset posterior,
     KL(coreset posterior || full posterior) = log E[exp(D)] - E[D], and the bound is E[D] + E_r[log w].
     """
-    rise = data_log_ratios(draws, data)
+    value, rise = data_log_ratios(draws, data)
     effective = float(rise.size)
     if "divergent" in draws.stats:
-        column = jnp.asarray(rise - rise.mean())[..., None]
-        effective = min(effective, float(chain_measures(column)[1]))
+        effective = min(effective, float(chain_measures(rise[..., None])[1][0]))
     elif "proposals" in draws.about:
         # Draws by importance come more than once.
         share = draws.about.get("drawn", draws.about)["ess"]
@@ -147,14 +152,14 @@ def judge_posterior(fit: Fit, draws: Draws, data: Dataset, bound: Numbers) -> tu
     ratio, log_mean = kl_terms(flat)
     posterior = {
         "draws": flat.size,
-        "ess": float(normalised_ess(normalise(jnp.asarray(flat - flat.max())))),
+        "ess": host_ess(host_weights(flat)),
         "khat": pareto_khat(flat),
         "khat_threshold": khat_threshold(flat.size),
         "kl": max(log_mean - float(flat.mean()), 0.0),
         "kl_error": float(np.std(ratio - flat) / math.sqrt(max(effective, 1.0))),
         **compare_slopes(draws, fit.coreset, data),
     }
-    gains = likelihood_gains(draws, fit.coreset, data, rise)
+    gains = likelihood_gains(draws, fit.coreset, value, rise)
     error = math.hypot(float(gains.std()) / math.sqrt(max(effective, 1.0)), bound["error"])
     return posterior, {"value": float(gains.mean()) + bound["mean"], "error": error}
 
@@ -166,30 +171,25 @@ def kl_terms(log_w: np.ndarray) -> tuple[np.ndarray, float]:
     return scaled / scaled.mean(), float(top + np.log(scaled.mean()))
 
 
-def likelihood_gains(draws: Draws, coreset: Dataset, data: Dataset, rise: np.ndarray) -> np.ndarray:
-    """log p(data | theta) - log p(coreset | theta) at every draw, its constant included."""
+def likelihood_gains(draws: Draws, coreset: Dataset, value: float, rise: np.ndarray) -> np.ndarray:
+    """log p(data | theta) - log p(coreset | theta) at every draw, from what `data_log_ratios` found."""
     thetas = jnp.asarray(draws.flat.reshape(-1, draws.flat.shape[-1]))
     reference = jnp.asarray(draws.mean, thetas.dtype)
-    on_coreset = np.asarray(LogJoint(draws.model, coreset, reference).of_draws(thetas), np.float64)
+    core_value, on_coreset = LogJoint(draws.model, coreset, reference).with_value(thetas)
     # What was drawn from need not be the coreset posterior: it may be r, or Laplace's normal.
-    gains = (rise + draws.log_density).ravel() - on_coreset
-    # They lack a constant; one draw's own difference supplies it.
-    whole = float(_sums(draws.model, thetas[:1], data)[0]) - float(_sums(draws.model, thetas[:1], coreset)[0])
-    return whole + gains - gains[0]
-
-
-_sums = eqx.filter_jit(log_likelihood_sums)
+    gains = (rise + draws.log_density).ravel() - np.asarray(on_coreset, np.float64)
+    # Both are measured from the same reference.
+    return value - float(core_value) + gains
 
 
 def resampled(fit: Fit, thetas: Array, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
     """Draws of r, drawn anew by their weights, as one chain."""
     picked = resample(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
-    kept = thetas[picked]
-    joint = LogJoint(fit.model, fit.coreset, jnp.mean(thetas, axis=0)).of_draws(kept)
-    about = {"proposals": len(weights), "ess": float(normalised_ess(jnp.asarray(weights)))}
-    return Draws(
-        np.asarray(kept)[None], fit.model, fit.coreset, "importance", np.asarray(joint)[None], {}, about
-    )
+    host = np.asarray(thetas)
+    kept, middle = host[np.asarray(picked)], host.mean(axis=0)
+    joint = LogJoint(fit.model, fit.coreset, jnp.asarray(middle)).of_draws(jnp.asarray(kept))
+    about = {"proposals": len(weights), "ess": host_ess(weights)}
+    return Draws(kept[None], fit.model, fit.coreset, "importance", np.asarray(joint)[None], {}, about)
 
 
 def thin(draws: Draws, number: int) -> Draws:
@@ -198,7 +198,7 @@ def thin(draws: Draws, number: int) -> Draws:
     log_weights = draws.log_weights
     if log_weights is not None:
         log_weights = log_weights[:, ::every]
-        log_weights = log_weights - float(jax.nn.logsumexp(jnp.asarray(log_weights)))
+        log_weights = log_weights - np.logaddexp.reduce(log_weights, axis=None)
     return dataclasses.replace(
         draws,
         flat=draws.flat[:, ::every],
@@ -228,19 +228,22 @@ def describe_fit(fit: Fit) -> dict[str, object]:
     return found | ({"inner_gradient_norm": float(norms[-1])} if norms.size else {})
 
 
-def some_rows(data: Dataset, key: PRNGKeyArray) -> Dataset:
+def some_rows(data: Rows, key: PRNGKeyArray) -> Dataset:
+    """All rows, or random ones if there are many."""
+    if not isinstance(data, Dataset):
+        return data.sample(key, SCORED_ROWS)
     return data if len(data) <= SCORED_ROWS else data.batch(key, SCORED_ROWS)
 
 
-def score(fit: Fit, draws: Draws, data: Dataset) -> Numbers:
+def score(fit: Fit, draws: Draws, data: Rows) -> Numbers:
     """Scores of the draws' predictions."""
-    data = fit.model.check(align(data, fit.coreset), fitting=False)
+    data = check_rows(fit.model, align(data, fit.coreset), fitting=False)
     thetas = jnp.asarray(draws.flat.reshape(-1, fit.model.dim))
     weights = jnp.asarray(draws.weights.ravel(), thetas.dtype)
     return {"rows": len(data), **scores(fit.model, thetas, weights, data)}
 
 
-def compare(draws: Draws, reference: Draws | Fit, data: Dataset, key: PRNGKeyArray) -> Numbers:
+def compare(draws: Draws, reference: Draws | Fit, data: Rows, key: PRNGKeyArray) -> Numbers:
     """Distances of the draws to a reference: moments, and in the reference's units whole distributions."""
     if isinstance(reference, Fit):
         corrects = reference.construction is None or reference.construction.corrects
@@ -259,8 +262,7 @@ def compare(draws: Draws, reference: Draws | Fit, data: Dataset, key: PRNGKeyArr
     found["sliced_wasserstein"] = discrepancies.sliced_wasserstein(mine, theirs, generator)
     rows, others = (generator.permutation(len(part))[:PAIRED] for part in (mine, theirs))
     found["mmd"] = discrepancies.mmd(mine[rows], theirs[others])
-    joint = LogJoint(draws.model, data, jnp.asarray(reference.mean, jnp.float32))
-    slopes = np.asarray(gradients(joint, jnp.asarray(plain[0][rows])), np.float64)
+    slopes = gradients_of(draws.model, data, jnp.asarray(plain[0][rows]))
     # d/dz of the log-density at theta = mean + z W^+ is the gradient times the transposed inverse of W.
     found["kernel_stein"] = discrepancies.kernel_stein(mine[rows], slopes @ np.linalg.pinv(white).T)
     return found

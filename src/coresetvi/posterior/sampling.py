@@ -10,13 +10,15 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from .._checks import short, whole_number
+from .._compiler import quick_jit
 from .._keys import one_key
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import Family, Psi, need_density
 from ..families.draws import Draws
 from ..families.gaussian import FullRank, MeanField
-from ..families.importance import khat_threshold, log_weights, normalised_ess, resample, smoothed_weights
+from ..families.importance import host_ess, khat_threshold, log_weights, resample, smoothed_weights
 from ..families.initial import start_family
 from ..fitting.compilation import make_room
 from ..fitting.result import Fit
@@ -85,7 +87,7 @@ def sample(
 ) -> Draws: ...
 def sample(
     target: Fit | Model | tuple[Model, Dataset],
-    data: Dataset | None = None,
+    data: Rows | None = None,
     *,
     method: str = "nuts",
     num_samples: int = 1000,
@@ -150,6 +152,11 @@ def prepare(
         return Request(model, target.coreset, family, psi, starts, *counts, root, progress)
     if isinstance(target, tuple) and len(target) == 2 and data is None:
         target, data = target
+    if isinstance(data, Rows) and not isinstance(data, Dataset):
+        raise InputError(
+            "sample(model, data) needs all rows in memory; fit a coreset to them and draw from that: "
+            "draws = sample(fit(BBPSVI(100), model, rows, key=0)), then correct(draws, rows)."
+        )
     if not isinstance(target, Model) or not isinstance(data, Dataset):
         raise InputError(
             f"sample takes a Fit, or a model and a Dataset, not {short(target)}"
@@ -188,7 +195,7 @@ def frame_of(request: Request) -> Whitening:
     """Coordinates in which r is N(0, I), or all but its correlations is."""
     center = request.psi["mean"]
     if center.shape[0] <= DENSE_DIM:
-        covariance = np.asarray(request.family.moments(request.psi)[1], np.float64)
+        covariance = np.asarray(quick_jit(request.family.moments)(request.psi)[1], np.float64)
         scale = np.sqrt(np.diag(covariance))
         # Rounded to float32, nearly collinear directions may be left with no width at all.
         correlation = covariance / np.outer(scale, scale) + LEAST_WIDTH * np.eye(len(scale))
@@ -202,17 +209,13 @@ def by_chains(method: str) -> Callable[[Request], tuple]:
 
     def draw(request: Request):
         start_key, key = jax.random.split(request.key)
-        frame = frame_of(request)
-        if request.starts is None:
-            starts = jax.random.normal(start_key, (request.num_chains, request.model.dim))
-        else:
-            starts = request.starts
         return run_chains(
             method,
             request.log_joint,
-            frame,
-            starts,
+            frame_of(request),
+            start_key if request.starts is None else request.starts,
             key,
+            num_chains=request.num_chains,
             num_warmup=request.num_warmup,
             num_samples=request.num_samples,
             progress=request.progress,
@@ -229,14 +232,15 @@ def by_importance(request: Request) -> tuple:
     prior = jnp.zeros_like(joint)  # already in the log-joint
     log_w, khat = smoothed_weights(log_weights(joint, prior, proposal))
     weights = np.exp(log_w)
-    picked = resample(jax.random.fold_in(request.key, 1), jnp.asarray(weights), wanted)
+    picked = np.asarray(resample(jax.random.fold_in(request.key, 1), jnp.asarray(weights), wanted))
     about = {
         "proposals": len(weights),
-        "ess": float(normalised_ess(jnp.asarray(weights))),
+        "ess": host_ess(weights),
         "khat": khat,
         "khat_threshold": khat_threshold(len(weights)),
     }
-    return request.shaped(thetas[picked]), request.shaped(joint[picked]), {}, about
+    thetas, joint = np.asarray(thetas)[picked], np.asarray(joint)[picked]
+    return request.shaped(thetas), request.shaped(joint), {}, about
 
 
 def by_tempering(request: Request) -> tuple:

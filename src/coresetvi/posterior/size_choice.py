@@ -15,14 +15,18 @@ from .._keys import host_generator, one_key
 from ..constructions.base import Construction, with_size
 from ..constructions.bbpsvi import BBPSVI
 from ..constructions.parametrisation import parametrise
+from ..constructions.plain_passes import rows_to_choose_from
 from ..constructions.reference import FullVI
 from ..constructions.starts import stratified_rows
 from ..data.dataset import Dataset, concatenate
+from ..data.rows import Rows
 from ..errors import InputError
 from ..fitting.loop import fit
 from ..fitting.result import Fit
 from ..models.base import Model
+from ..models.row_checks import check_rows
 from .certificate import TRUST_KL, Certificate, largest_kl
+from .correction import ROWS_WANTED
 from .diagnosis import diagnose
 
 SMALLEST, GROWTH = 10, 2
@@ -77,11 +81,11 @@ class SizeChoice:
 
 def choose_size(
     model: Model,
-    data: Dataset,
+    data: Rows,
     target_kl: float | None = None,
     *,
     nll_gap: float | None = None,
-    held_out: Dataset | None = None,
+    held_out: Rows | None = None,
     construction: Construction | None = None,
     sizes: Sequence[int] | None = None,
     max_size: int = 1000,
@@ -95,7 +99,7 @@ def choose_size(
     k-hat below its threshold; or, with `nll_gap`, a negative log-likelihood on `held_out` (else on rows of
     `data`) that is at most this fraction above that of variational inference on all of the data.
     `sizes` are tried in order; by default 10, 20, 40, … up to `max_size` and the number of rows.
-    `construction` says how coresets are made; its own size is not used.
+    `construction` says how coresets are made; its own size is not used. `data` need not be in memory.
 
     >>> import coresetvi as cvi
     >>> train, _ = cvi.datasets.synthetic_lr(n=300, dim=2)
@@ -104,7 +108,7 @@ def choose_size(
     (True, 10)
     """
     instance("model", model, Model, "a model such as LogisticRegression(3)")
-    instance("data", data, Dataset, "a Dataset(x, y)")
+    instance("data", data, Rows, ROWS_WANTED)
     if target_kl is not None and nll_gap is not None:
         raise InputError("Pass target_kl or nll_gap, not both; each is a goal by itself.")
     for name, value in (("target_kl", target_kl), ("nll_gap", nll_gap)):
@@ -115,7 +119,7 @@ def choose_size(
     if "size" not in {field.name for field in dataclasses.fields(construction)}:
         raise InputError(f"{type(construction).__name__} has no size to choose; use BBPSVI or BBSparseVI.")
     target_kl = TRUST_KL if target_kl is None else target_kl
-    data, root = model.check(data), one_key(key)
+    data, root = check_rows(model, data), one_key(key)
     best_nll = None
     if nll_gap is not None:
         yardstick = fit(FullVI(), model, data, key=jax.random.fold_in(root, 2**31 - 1), progress=progress)
@@ -151,9 +155,9 @@ def choose_size(
     return SizeChoice(fitted, certificate, met, goal, tried)
 
 
-def series(sizes: Sequence[int] | None, max_size: int, data: Dataset) -> list[int]:
+def series(sizes: Sequence[int] | None, max_size: int, data: Rows) -> list[int]:
     """The sizes to try, none larger than the data."""
-    rows = int(np.count_nonzero(np.asarray(data.weights)))
+    rows = int(np.count_nonzero(np.asarray(data.weights))) if isinstance(data, Dataset) else data.num_rows
     if sizes is not None:
         found = sorted({whole_number("sizes", size) for size in sizes})
         if not found:
@@ -167,9 +171,11 @@ def series(sizes: Sequence[int] | None, max_size: int, data: Dataset) -> list[in
 
 
 def grow(
-    coreset: Dataset, data: Dataset, size: int, construction: Any, model: Model, key: PRNGKeyArray
+    coreset: Dataset, data: Rows, size: int, construction: Any, model: Model, key: PRNGKeyArray
 ) -> Dataset:
     """The coreset with rows of the data added up to `size`; the total weight stays what it was."""
+    if not isinstance(data, Dataset):
+        data = rows_to_choose_from(data, size, key)
     parametrisation = parametrise(data, construction.weights, frozenset(), model.num_classes)
     weights = np.array(data.weights)
     if coreset.indices is not None:

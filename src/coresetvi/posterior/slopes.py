@@ -7,21 +7,24 @@ like from here, however narrow the draws are, and exactly if it is one. Both reg
 what their randomness adds cancels where the posteriors agree.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset
+from ..data.rows import Rows
 from ..families.draws import Draws
+from ..models.base import Model
 from ..models.log_joint import LogJoint
+from ..models.row_sums import slopes_of
 from .distances import gaussian_kl
 
 # Draws that gradients are taken at, at least so many and so many a parameter.
 FEWEST, PER_PARAMETER = 256, 4
 
 
-def compare_slopes(draws: Draws, coreset: Dataset, data: Dataset) -> dict[str, float]:
+def compare_slopes(draws: Draws, coreset: Dataset, data: Rows) -> dict[str, float]:
     """`gradient_kl` of the normals that the two posteriors look like, and `gradient_khat`.
 
     The latter is 1 - (smallest ratio of the coreset posterior's variance to the full one's): the k-hat of
@@ -37,12 +40,11 @@ def compare_slopes(draws: Draws, coreset: Dataset, data: Dataset) -> dict[str, f
     mean, scale = thetas.mean(axis=0), thetas.std(axis=0)
     if not np.all(scale > 0):
         return {}
-    reference = jnp.asarray(mean, draws.flat.dtype)
     unit = (thetas - mean) / scale
     views = []
     for rows in (coreset, data):
-        slopes = gradients(LogJoint(draws.model, rows, reference), jnp.asarray(thetas, draws.flat.dtype))
-        views.append(normal_view(unit, np.asarray(slopes, np.float64) * scale))
+        slopes = gradients_of(draws.model, rows, jnp.asarray(thetas, draws.flat.dtype))
+        views.append(normal_view(unit, slopes * scale))
     (center, precision), (full_center, full_precision) = views
     if not is_positive(precision):
         return {}
@@ -73,7 +75,28 @@ def is_positive(matrix: np.ndarray) -> bool:
     return bool(np.all(np.isfinite(matrix)) and np.linalg.eigvalsh(matrix).min() > 0)
 
 
-@eqx.filter_jit
+def gradients_of(model: Model, rows: Rows, thetas: jax.Array) -> np.ndarray:
+    """The gradient of the log-density of the posterior given `rows` at every draw, in one pass.
+
+    >>> from coresetvi.models import LinearRegression
+    >>> data = Dataset([[1.0], [2.0]], [1.0, 2.0])
+    >>> gradients_of(LinearRegression(1), data, jnp.asarray([[1.0], [0.0]])).tolist()
+    [[-1.0], [5.0]]
+    """
+    if isinstance(rows, Dataset):
+        found = gradients(LogJoint(model, rows, jnp.mean(thetas, axis=0)), thetas)
+        return np.asarray(found, np.float64)
+    prior = np.asarray(prior_gradients(model, thetas), np.float64)
+    return np.asarray(slopes_of(model, rows, thetas), np.float64) + prior
+
+
+@quick_jit
 def gradients(log_joint: LogJoint, thetas: jax.Array) -> jax.Array:
     """The gradient of the log-density at every draw, a few draws at a time."""
     return jax.lax.map(jax.grad(log_joint), thetas, batch_size=16)
+
+
+@quick_jit
+def prior_gradients(model: Model, thetas: jax.Array) -> jax.Array:
+    """The gradient of the log-prior at every draw."""
+    return jax.vmap(jax.grad(model.log_prior))(thetas)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from .._compiler import quick_jit
 from ..errors import InputError
 from ..families.base import Family, Psi
 from ..families.importance import normalise, normalised_ess, resample
@@ -63,7 +64,7 @@ def temper(
     return np.asarray(particles), np.asarray(log_joint.of_draws(particles)), found
 
 
-@eqx.filter_jit
+@quick_jit
 def draw_family(family: Family, psi: Psi, key: PRNGKeyArray, number: int) -> tuple[Array, Array]:
     """Independent draws of r, (S, d), and their log-density."""
     noise = jax.random.normal(key, (number, family.noise_dim(psi["mean"].shape[0])))

@@ -14,7 +14,7 @@ from ..data.dataset import Dataset
 from ..errors import CoresetviError, InputError
 from ..fitting.loop import fit as fit_coreset
 from ..models.base import Model
-from ..models.prediction import CLASS_SCORES
+from ..models.score_sums import CLASS_SCORES
 from ..posterior.distances import Moments, gaussian_kl, laplace_moments
 from .records import Record, digest
 

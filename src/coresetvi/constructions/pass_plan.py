@@ -1,0 +1,214 @@
+"""The plan of a fit whose every step is one pass over the rows, wherever they are.
+
+The two halves of a step are compiled; between them the rows are asked, from the host. Before the first pass a
+random sample of the rows says where the posterior is, roughly, and which rows make good starting points.
+"""
+
+import dataclasses
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from .._compiler import quick_jit
+from .._keys import host_generator
+from ..data.dataset import Dataset
+from ..data.rows import Rows
+from ..data.samples import first_rows, sample_of
+from ..families.base import draw_noise
+from ..families.initial import start_family
+from ..models.local_view import (
+    Mode,
+    ViewOfRows,
+    ask_on_the_way,
+    compiled_prior,
+    find_mode,
+    view_of,
+    view_of_prior,
+)
+from ..outer.base import Answer, ViewedTarget
+from ..outer.matching import Matching
+from ..outer.nearness import gaussian_kl
+from .informative_start import informative_rows
+from .learned_plan import CoresetState, CoresetTarget, LearnedPlan
+from .parametrisation import raw_leaves
+from .schedule import Schedule, fixed_schedule
+from .starts import check_size, starting_leaves
+
+# Rows of the first sample for every point of the coreset, at least.
+ROWS_PER_POINT = 4
+# Clusters are looked for among so many rows. Their centres weigh about alike, which makes regressions easy;
+# informative rows must be so many times nearer to be preferred.
+MOST_CLUSTERED, NEARER = 5_000, 2.0
+# A pass that improved the best KL by less than this part was in vain. So many of those end a fit, and one
+# does where there is little left to gain: so many times what is wanted.
+IMPROVEMENT, VAIN_PASSES, LITTLE = 0.2, 3, 3.0
+
+
+class PassTarget(CoresetTarget, ViewedTarget):
+    """The coreset's side of a pass."""
+
+    def normal_noise(self):
+        return draw_noise(self.noise_key, self.num_samples, self.model.dim)
+
+    def core_view(self, learned, question):
+        return ViewOfRows(self.model)(self.coreset(learned), question)
+
+    def prior_view(self, question):
+        return view_of_prior(self.model, question)
+
+
+class PassPlan(LearnedPlan):
+    """BB PSVI in a few passes."""
+
+    optimizer: Matching
+    data: Rows
+    by_passes: ClassVar[bool] = True
+
+    def schedule(self, num_steps):
+        most = num_steps or self.default_steps
+        return fixed_schedule(most)._replace(decay_start=most, decided=bool(num_steps))
+
+    def decide(self, schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
+        """The end, once a pass has found nothing left to do, or the last few have found no way to."""
+        if schedule.decided or not all(is_over(trial, self.optimizer.tolerance) for trial in kl.T):
+            return schedule
+        return schedule._replace(end=len(kl), decay_start=len(kl), decided=True)
+
+    def start(self, key, initial=None):
+        points_key, theta_key, sample_key = jax.random.split(key, 3)
+        sample = sample_of(self.data, sample_key, ROWS_PER_POINT * self.size)
+        mode = self.sample_mode(sample, theta_key)
+        learned, frozen, indices = self.starting_leaves(sample, mode, points_key, initial)
+        dtype = sample.x.dtype
+        anchor, factor = jnp.asarray(mode.theta, dtype), jnp.asarray(mode.factor, dtype)
+        psi = self.family.around(anchor, factor)
+        trail = self.optimizer.begin_at(learned, psi, anchor, factor, num_samples=self.num_samples)
+        return CoresetState(learned, frozen, psi, trail, indices, surrogate=None)
+
+    def sample_mode(self, sample: Dataset, key) -> Mode:
+        """Where the posterior given a sample has its mode."""
+        psi = start_family(self.family, self.model, sample, key)
+        mean, covariance = self.family.moments(psi)
+        scale = np.sqrt(np.diagonal(np.asarray(covariance)))
+        return find_mode(self.model, sample, np.asarray(mean), np.diag(scale))
+
+    def starting_leaves(self, sample: Dataset, mode: Mode, key, initial):
+        """Leaves that move, leaves that stay, and the rows they came from."""
+        given = (self.parametrisation, self.model, sample, self.size)
+        if initial is not None or self.init not in ("best", "informative"):
+            return starting_leaves(*given, self.init, self.learn, key, initial)
+        check_size(self.size, sample)
+        informative = self.informative_leaves(sample, mode, key)
+        if self.init == "informative":
+            return informative
+        few = first_rows(sample, max(MOST_CLUSTERED, ROWS_PER_POINT * self.size))
+        spread = starting_leaves(*given[:2], few, self.size, "spread", self.learn, key, None)
+        distances = [self.start_distance(sample, mode, *start[:2]) for start in (informative, spread)]
+        return informative if NEARER * distances[0] < distances[1] else spread
+
+    def informative_leaves(self, sample: Dataset, mode: Mode, key):
+        """Rows that say most about the posterior."""
+        rows, weights = informative_rows(
+            self.model, sample, self.size, mode.theta, mode.factor, host_generator(key)
+        )
+        chosen, units = sample.take(rows), self.parametrisation
+        x = (np.asarray(chosen.x) - np.asarray(units.mean)) / np.asarray(units.scale)
+        leaves = raw_leaves(units, x, chosen.y, jnp.asarray(weights, chosen.x.dtype), 0.0)
+        learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
+        frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
+        return learned, frozen, chosen.indices
+
+    def start_distance(self, sample: Dataset, mode: Mode, learned, frozen) -> float:
+        """KL divergence in nats of these points' posterior from the sample's, both taken for normal."""
+        question = ask_on_the_way(mode.theta, mode.factor, None)
+        points = self.parametrisation.build({**frozen, **learned})
+        prior = compiled_prior(self.model, question)
+        views = [view_of(self.model, rows, question) for rows in (points, sample)]
+        parts = [(view.slope + prior.slope, -view.curvature - prior.curvature) for view in views]
+        found = float(gaussian_kl(*parts[0], *parts[1]))
+        return found if np.isfinite(found) else np.inf
+
+    def target(self, state: CoresetState, keys) -> PassTarget:
+        plain = super().target(state, keys)
+        return PassTarget(**{field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)})
+
+    def warm_up(self, state: CoresetState) -> None:
+        """Compile both halves of a step, at the same time, with an answer that moves nothing."""
+        target = self.target(state, (*jax.random.split(jax.random.key(0)), None))
+        before = (self.optimizer, target, state.learned, state.psi, state.optimizer)
+        draft, answer = self.optimizer.blank(state.optimizer, state.psi)
+        with ThreadPoolExecutor(2) as pool:
+            asked = pool.submit(with_float_type, bool(jax.config.read("jax_enable_x64")), ask, before)
+            tell(*before, draft, answer)
+            asked.result()
+
+    def step(self, state: CoresetState, index, scale, key):
+        inner_key, noise_key = jax.random.split(key)
+        target = self.target(state, (inner_key, noise_key, None))
+        draft = ask(self.optimizer, target, state.learned, state.psi, state.optimizer)
+        view = view_of(self.model, self.data, draft.question)
+        answer = Answer(view.value, view.rises, view=view)
+        moved = tell(self.optimizer, target, state.learned, state.psi, state.optimizer, draft, answer)
+        return CoresetState(
+            moved.learned, state.frozen, moved.psi, moved.state, state.indices, surrogate=None
+        ), moved.info
+
+    def nearest(self, state: CoresetState):
+        return float(state.optimizer.tested_kl)
+
+    def extract(self, state: CoresetState):
+        trail = state.optimizer
+        if np.isfinite(float(trail.tested_kl)):
+            # What was tested is what is given.
+            state = eqx.tree_at(lambda s: (s.learned, s.psi), state, (trail.tested, trail.tested_psi))
+        else:
+            keys = jax.random.split(jax.random.key(0), 2)
+            psi, info = solve(self.target(state, (*keys, None)), state.learned, state.psi)
+            if bool(info.accepted):
+                state = eqx.tree_at(lambda s: s.psi, state, psi)
+        return super().extract(state)
+
+
+def is_over(kl: np.ndarray, tolerance: float) -> bool:
+    """Whether these passes have ended well, or the last few of them in vain.
+
+    >>> is_over(np.array([9.0, 0.1, 0.0001]), 1e-3), is_over(np.array([9.0, 0.1, 0.05]), 1e-3)
+    (True, False)
+    >>> is_over(np.array([9.0, 0.1, 0.2, 0.3, 0.2]), 1e-3)
+    True
+    """
+    if kl[-1] < tolerance:
+        return True
+    vain = 1 if np.nanmin(kl) < LITTLE * tolerance else VAIN_PASSES
+    if len(kl) <= vain + 1:
+        return False
+    best, before = np.nanmin(kl[-vain:]), np.nanmin(kl[:-vain])
+    return not best < (1.0 - IMPROVEMENT) * before
+
+
+def with_float_type(double: bool, function, arguments):
+    """A call in another thread, with the caller's float type, which JAX keeps per thread."""
+    with jax.enable_x64(double):
+        return function(*arguments)
+
+
+@quick_jit
+def ask(optimizer, target, learned, psi, state):
+    """The first half of a step, compiled."""
+    return optimizer.ask(target, learned, psi, state)
+
+
+@quick_jit
+def tell(optimizer, target, learned, psi, state, draft, answer):
+    """The second half of a step, compiled."""
+    return optimizer.tell(target, learned, psi, state, jnp.asarray(1.0), draft, answer)
+
+
+@quick_jit
+def solve(target, learned, psi):
+    """r on the coreset, compiled."""
+    return target.solve(learned, psi)
