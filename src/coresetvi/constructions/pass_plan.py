@@ -26,11 +26,12 @@ from ..models.local_view import (
     ask_on_the_way,
     compiled_prior,
     find_mode,
+    slope_of_rows,
     view_of,
     view_of_prior,
 )
 from ..outer.base import Answer, ViewedTarget
-from ..outer.matching import Matching
+from ..outer.matching import IMPROVEMENT, LITTLE, Matching
 from ..outer.nearness import gaussian_kl
 from .informative_start import informative_rows
 from .learned_plan import CoresetState, CoresetTarget, LearnedPlan
@@ -43,9 +44,8 @@ ROWS_PER_POINT = 4
 # Clusters are looked for among so many rows. Their centres weigh about alike, which makes regressions easy;
 # informative rows must be so many times nearer to be preferred.
 MOST_CLUSTERED, NEARER = 5_000, 2.0
-# A pass that improved the best KL by less than this part was in vain. So many of those end a fit, and one
-# does where there is little left to gain: so many times what is wanted.
-IMPROVEMENT, VAIN_PASSES, LITTLE = 0.2, 3, 3.0
+# So many passes in vain end a fit.
+VAIN_PASSES = 3
 
 
 class PassTarget(CoresetTarget, ViewedTarget):
@@ -56,6 +56,9 @@ class PassTarget(CoresetTarget, ViewedTarget):
 
     def core_view(self, learned, question):
         return ViewOfRows(self.model)(self.coreset(learned), question)
+
+    def core_slope(self, learned, question):
+        return slope_of_rows(self.model, self.coreset(learned), question)
 
     def prior_view(self, question):
         return view_of_prior(self.model, question)
@@ -74,7 +77,8 @@ class PassPlan(LearnedPlan):
 
     def decide(self, schedule: Schedule, losses: np.ndarray, kl: np.ndarray) -> Schedule:
         """The end, once a pass has found nothing left to do, or the last few have found no way to."""
-        if schedule.decided or not all(is_over(trial, self.optimizer.tolerance) for trial in kl.T):
+        enough = self.optimizer.enough(self.model.dim)
+        if schedule.decided or not all(is_over(trial, enough) for trial in kl.T):
             return schedule
         return schedule._replace(end=len(kl), decay_start=len(kl), decided=True)
 
@@ -142,9 +146,9 @@ class PassPlan(LearnedPlan):
         before = (self.optimizer, target, state.learned, state.psi, state.optimizer)
         draft, answer = self.optimizer.blank(state.optimizer, state.psi)
         with ThreadPoolExecutor(2) as pool:
-            asked = pool.submit(with_float_type, bool(jax.config.read("jax_enable_x64")), ask, before)
-            tell(*before, draft, answer)
-            asked.result()
+            told = pool.submit(tell_exactly, *before, draft, answer)
+            ask(*before)
+            told.result()
 
     def step(self, state: CoresetState, index, scale, key):
         inner_key, noise_key = jax.random.split(key)
@@ -152,7 +156,7 @@ class PassPlan(LearnedPlan):
         draft = ask(self.optimizer, target, state.learned, state.psi, state.optimizer)
         view = view_of(self.model, self.data, draft.question)
         answer = Answer(view.value, view.rises, view=view)
-        moved = tell(self.optimizer, target, state.learned, state.psi, state.optimizer, draft, answer)
+        moved = tell_exactly(self.optimizer, target, state.learned, state.psi, state.optimizer, draft, answer)
         return CoresetState(
             moved.learned, state.frozen, moved.psi, moved.state, state.indices, surrogate=None
         ), moved.info
@@ -173,7 +177,7 @@ class PassPlan(LearnedPlan):
         return super().extract(state)
 
 
-def is_over(kl: np.ndarray, tolerance: float) -> bool:
+def is_over(kl: np.ndarray, enough: float) -> bool:
     """Whether these passes have ended well, or the last few of them in vain.
 
     >>> is_over(np.array([9.0, 0.1, 0.0001]), 1e-3), is_over(np.array([9.0, 0.1, 0.05]), 1e-3)
@@ -181,19 +185,13 @@ def is_over(kl: np.ndarray, tolerance: float) -> bool:
     >>> is_over(np.array([9.0, 0.1, 0.2, 0.3, 0.2]), 1e-3)
     True
     """
-    if kl[-1] < tolerance:
+    if kl[-1] < enough:
         return True
-    vain = 1 if np.nanmin(kl) < LITTLE * tolerance else VAIN_PASSES
+    vain = 1 if np.nanmin(kl) < LITTLE * enough else VAIN_PASSES
     if len(kl) <= vain + 1:
         return False
     best, before = np.nanmin(kl[-vain:]), np.nanmin(kl[:-vain])
     return not best < (1.0 - IMPROVEMENT) * before
-
-
-def with_float_type(double: bool, function, arguments):
-    """A call in another thread, with the caller's float type, which JAX keeps per thread."""
-    with jax.enable_x64(double):
-        return function(*arguments)
 
 
 @quick_jit
@@ -206,6 +204,30 @@ def ask(optimizer, target, learned, psi, state):
 def tell(optimizer, target, learned, psi, state, draft, answer):
     """The second half of a step, compiled."""
     return optimizer.tell(target, learned, psi, state, jnp.asarray(1.0), draft, answer)
+
+
+def tell_exactly(*given):
+    """`tell` in float64, whatever the rows are in: what it returns is in the caller's type again.
+
+    Rows round a million times, each in its own way; a point that stands for a hundred thousand rows rounds
+    once for all of them. In float32 the log-likelihood of such points would be noise where it matters.
+    """
+    types = {jnp.floating: jnp.result_type(float), jnp.integer: jnp.result_type(int)}
+    with jax.enable_x64(True):
+        moved = tell(*with_types(given, {jnp.floating: jnp.float64}))
+        return with_types(moved, types)
+
+
+def with_types(tree, types):
+    """The tree, with its arrays of these kinds in other types."""
+
+    def convert(leaf):
+        for kind, wanted in types.items():
+            if eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, kind):
+                return leaf.astype(wanted)
+        return leaf
+
+    return jax.tree.map(convert, tree)
 
 
 @quick_jit

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 
 from ..data.dataset import Dataset
 from ..data.rows import Rows
-from .base import Model, soft_log_likelihood
+from .base import Model, soft_log_likelihood, weighted_log_likelihood
 from .question import BACK, LocalView, Question
 from .sums import BLOCK_NUMBERS, over_draws, sum_over_blocks
 
@@ -76,6 +76,15 @@ class ViewOfRows(eqx.Module):
             *slope_and_curvature(rise_in_units, question),
             rises,
         )
+
+
+def slope_of_rows(model: Model, rows: Dataset, question: Question) -> Float[Array, " d"]:
+    """The slope at the anchor alone, of rows that are few."""
+
+    def total(units):
+        return weighted_log_likelihood(model, question.anchor + question.factor @ units, rows)
+
+    return jax.grad(total)(jnp.zeros_like(question.anchor))
 
 
 def view_of(model: Model, rows: Rows, question: Question) -> LocalView:

@@ -76,6 +76,10 @@ class ViewedTarget(Target):
         """What the rows are asked, answered by the coreset."""
 
     @abc.abstractmethod
+    def core_slope(self, learned: Leaves, question: Question) -> Float[Array, " d"]:
+        """The slope of that answer alone."""
+
+    @abc.abstractmethod
     def prior_view(self, question: Question) -> LocalView:
         """The same of the log-prior."""
 

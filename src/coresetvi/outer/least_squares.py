@@ -1,7 +1,8 @@
 """Nonlinear least squares without matrices: Levenberg-Marquardt steps by conjugate gradients.
 
-The first few residuals may be `stiff`: so much steeper than the rest that rounding would drown the others in
-them. Conjugate gradients are given their exact inverse to start from.
+The first few residuals may be stiff, so much steeper than the rest that steps would hardly move the others:
+conjugate gradients are given their exact inverse to start from, and steps follow the valley that they make
+(`valley.py`).
 
 Steps are measured in units in which every number moves the residuals about equally (the diagonal of J^T J,
 estimated by random signs), so that damping means the same in every problem. It falls as steps keep what the
@@ -15,17 +16,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-Flat = Float[Array, " p"]
-Residual = Float[Array, " k"]
+from .valley import Flat, Residual, along_valley, steep_part
 
 # Random signs for the diagonal of J^T J, and the part of its mean that no entry falls below.
 PROBES, LEAST_PART = 16, 1e-3
 # Damping, in units of that diagonal: where it starts, and its limits.
-FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 1.0, 1e-7, 1e9
+FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.1, 1e-7, 1e9
 # Products with J^T J in one step, and the part of the right side that may be left.
-MOST_PRODUCTS, PRECISION = 100, 0.03
+MOST_PRODUCTS, PRECISION = 100, 0.1
 # So many steps in a row that gain less than this part of the sum of squares are the last.
-LOOK_STEPS, LEAST_GAIN = 10, 0.1
+LOOK_STEPS, LEAST_GAIN = 5, 0.2
 
 
 class Search(NamedTuple):
@@ -41,12 +41,12 @@ class Search(NamedTuple):
 
 def levenberg_marquardt(
     residual_of: Callable[[Flat], Residual],
+    stiff_of: Callable[[Flat], Residual],
     project: Callable[[Flat], Flat],
     flat: Flat,
     residual: Residual,
     key: Array,
     *,
-    stiff: int,
     target: Float[Array, ""] | float,
     max_steps: int,
     max_move: float,
@@ -54,17 +54,19 @@ def levenberg_marquardt(
     """Lower the sum of squares from `flat`, whose residual is given, until it is below `target`.
 
     It ends early when many steps in a row have gained little, or after `max_steps`. No number moves by more
-    than `max_move` in one step; `project` enforces what is allowed.
+    than `max_move` in one step; `project` enforces what is allowed. `stiff_of` returns those residuals that
+    come first and are stiff.
 
-    >>> curved = lambda flat: jnp.asarray([flat[0] - 1.0, 10.0 * (flat[1] - flat[0] ** 2)])
+    >>> valley = lambda flat: 10.0 * (flat[1:] - flat[:1] ** 2)
+    >>> curved = lambda flat: jnp.concatenate([valley(flat), flat[:1] - 1.0])
     >>> start, key = jnp.asarray([-1.0, 1.0]), jax.random.key(0)
-    >>> limits = {"stiff": 1, "target": 1e-8, "max_steps": 60, "max_move": 1.0}
-    >>> found = levenberg_marquardt(curved, lambda flat: flat, start, curved(start), key, **limits)
+    >>> limits = {"target": 1e-8, "max_steps": 60, "max_move": 1.0}
+    >>> found = levenberg_marquardt(curved, valley, lambda flat: flat, start, curved(start), key, **limits)
     >>> found.flat.round(3).tolist()
     [1.0, 1.0]
     """
+    stiff = jax.eval_shape(stiff_of, flat).shape[0]
     signs = jax.random.rademacher(key, (PROBES, residual.shape[0]), flat.dtype).at[:, :stiff].set(0.0)
-    questions = jnp.concatenate([signs, jnp.eye(stiff, residual.shape[0], dtype=flat.dtype)])
 
     def keep_going(now: Search):
         unfinished = jnp.sum(now.residual**2) > target
@@ -75,25 +77,27 @@ def levenberg_marquardt(
         _, push = jax.linearize(residual_of, now.flat)
         transpose = jax.linear_transpose(push, now.flat)
         pull = lambda vector: transpose(vector)[0]  # noqa: E731
-        pulled = jax.lax.map(pull, jnp.concatenate([questions, -now.residual[None]]))
+        pulled = jax.lax.map(pull, jnp.concatenate([signs, -now.residual[None]]))
         downhill, size = pulled[-1], jnp.mean(pulled[:PROBES] ** 2, axis=0)
         size = size + LEAST_PART * jnp.mean(size) + jnp.finfo(size.dtype).tiny
         # A number at the edge of what is allowed, and drawn outwards, stays: the others are solved for.
         unit = jnp.where(at_edge(project, now.flat, downhill), 0.0, 1.0 / jnp.sqrt(size))
+        steep = steep_part(stiff_of, now.flat, unit)
         solved, curved = conjugate_gradients(
             lambda vector: unit * pull(push(unit * vector)),
             unit * downhill,
             now.damping,
-            inverse_of(unit * pulled[PROBES:-1], 1.0 + now.damping),
+            steep.inverse(1.0 + now.damping),
         )
-        part = jnp.minimum(1.0, max_move / (jnp.max(jnp.abs(unit * solved), initial=0.0) + 1e-30))
-        moved = project(now.flat + part * unit * solved)
-        residual = residual_of(moved)
+        longest = jnp.minimum(1.0, max_move / (jnp.max(jnp.abs(unit * solved), initial=0.0) + 1e-30))
+        trial = along_valley(residual_of, project, now.flat, now.residual, steep, solved, longest)
+        moved, residual, part = trial.flat, trial.residual, trial.length
         before, after = jnp.sum(now.residual**2), jnp.sum(residual**2)
         promised = 2.0 * part * (unit * downhill) @ solved - part**2 * solved @ curved
         better = (after < before) & jnp.isfinite(after)
-        kept = before - after > 0.5 * promised
-        damping = now.damping * jnp.where(better, jnp.where(kept, 0.2, 1.0), 8.0)
+        # A step that was shortened, or gained less than it promised, went further than the model reaches.
+        reach = jnp.where(before - after > 0.5 * promised, 0.2, 1.0)
+        damping = now.damping * jnp.where(better & (part == longest), reach, jnp.minimum(longest / part, 8.0))
         choose = lambda new, old: jnp.where(better, new, old)  # noqa: E731
         least = choose(after, before)
         look = (now.step + 1) % LOOK_STEPS == 0
@@ -109,19 +113,6 @@ def levenberg_marquardt(
     damping = jnp.asarray(FIRST_DAMPING, flat.dtype)
     first = Search(flat, residual, damping, jnp.asarray(0), jnp.sum(residual**2), jnp.asarray(False))
     return jax.lax.while_loop(keep_going, advance, first)
-
-
-def inverse_of(steep: Float[Array, "k p"], rest: Float[Array, ""]) -> Callable[[Flat], Flat]:
-    """Multiplication with the inverse of steep^T steep + rest I."""
-    basis, upper = jnp.linalg.qr(steep.T)
-    inside = upper @ upper.T + rest * jnp.eye(upper.shape[0], dtype=upper.dtype)
-    factor = jax.scipy.linalg.cho_factor(inside)
-
-    def multiply(vector):
-        part = basis.T @ vector
-        return (vector - basis @ part) / rest + basis @ jax.scipy.linalg.cho_solve(factor, part)
-
-    return multiply
 
 
 def conjugate_gradients(

@@ -31,7 +31,10 @@ TOO_FAR = 1.0
 # Half the sum of squares at which a regression is good enough: the draws of one pass say no more. While the
 # coreset is far off, what a pass says is soon out of date: then this part of the KL found is good enough.
 GOOD_FIT, GOOD_PART, FAR = 1e-4, 1e-3, 10.0
-MOST_REGRESSION_STEPS = 150
+MOST_REGRESSION_STEPS = 60
+# A pass that improved the best KL by less than this part was in vain; one of those is the last where there is
+# little left to gain: so many times what is wanted.
+IMPROVEMENT, LITTLE = 0.2, 3.0
 
 
 class Heard(NamedTuple):
@@ -66,14 +69,15 @@ class Journey(NamedTuple):
 class Matching(Optimizer):
     """A few passes over the rows, each answered in full by a regression of the coreset on what it said.
 
-    A pass that finds a KL divergence below `tolerance` is the last. No location moves by more than
-    `max_move` of its column's deviations (and no log-weight by more than that) in one step of a regression.
+    A pass that finds a KL divergence below `tolerance` nats per parameter is the last. No location moves by
+    more than `max_move` of its column's deviations (and no log-weight by more than that) in one step of a
+    regression.
 
-    >>> Matching(tolerance=0.01).default_steps
+    >>> Matching(tolerance=0.001).default_steps
     12
     """
 
-    tolerance: float = 1e-3
+    tolerance: float = 1e-4
     max_move: float = 2.0
     uses_inner_gradient: ClassVar[bool] = False
     needs_exact_data: ClassVar[bool] = True
@@ -83,6 +87,10 @@ class Matching(Optimizer):
 
     def __check_init__(self):
         positive(self, "tolerance", "max_move")
+
+    def enough(self, dim: int) -> float:
+        """KL divergence in nats at which a fit of so many parameters is done."""
+        return self.tolerance * dim
 
     def init(self, learned, family, psi):
         mean, factor = family.moments(psi)[0], family.factor(psi)
@@ -140,7 +148,9 @@ class Matching(Optimizer):
         weights = self._weights(state, core.rises, prior.rises, draft, draws)
         kl = nearness(view, core, prior, question, weights, draws)
         test = ~state.given & draft.inner.accepted & jnp.isfinite(kl)
-        settled = test & ~too_far & (kl < self.tolerance)
+        enough = self.enough(question.anchor.shape[0])
+        vain = (state.tested_kl < LITTLE * enough) & ~(kl < (1.0 - IMPROVEMENT) * state.tested_kl)
+        settled = test & ~too_far & ((kl < enough) | vain)
         still = settled | too_far | ~finite(view)
         good = jnp.where(still, jnp.inf, GOOD_FIT + GOOD_PART * jnp.minimum(kl, FAR))
         flat = self._match(target, learned, state.heard, question, view, prior, weights, good)
@@ -192,6 +202,9 @@ class Matching(Optimizer):
         earlier = normalise(earlier)
         earlier = earlier * normalised_ess(earlier) * heard.counts
 
+        def slope_of(flat):
+            return unit.T @ (view.slope - target.core_slope(unravel(flat), question))
+
         def residual_of(flat):
             leaves = unravel(flat)
             core = target.core_view(leaves, question)
@@ -211,11 +224,11 @@ class Matching(Optimizer):
 
         found = levenberg_marquardt(
             residual_of,
+            slope_of,
             project,
             flat,
             residual_of(flat),
             jax.random.key(0),
-            stiff=unit.shape[0],
             target=2.0 * good,
             max_steps=MOST_REGRESSION_STEPS,
             max_move=self.max_move,
