@@ -7,6 +7,7 @@ KL is that of the Laplace posteriors on the coreset and on all rows, in nats, un
 import json
 import resource
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -14,12 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import coresetvi as cvi
 from benchmarks import cluster
 from benchmarks.reference import gaussian_kl
-from coresetvi.models.local_view import Mode, find_mode
+from coresetvi.constructions.defaults import matching_draws
+from coresetvi.models.local_view import Mode, find_mode, view_of
+from coresetvi.models.question import BACK, Question
 
 Record = dict[str, object]
 Batches = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -92,7 +96,7 @@ def memory() -> list[Record]:
 
 
 def files() -> list[Record]:
-    """1, 3 and 10 million x 10 from Parquet, 100 points; the peak of memory is of all so far."""
+    """1, 3 and 10 million x 10 from Parquet, 100 points, each fit in a process of its own."""
     import pyarrow
     import pyarrow.parquet
 
@@ -104,23 +108,54 @@ def files() -> list[Record]:
             for part, (x, y) in enumerate(logistic_batches(1_000_000 * millions, 10, 1_000_000)()):
                 columns = {f"x{number}": x[:, number] for number in range(10)} | {"y": y}
                 pyarrow.parquet.write_table(pyarrow.table(columns), place / f"{part:03d}.parquet")
+            call = [sys.executable, "-m", "benchmarks.passes", "one-folder", str(place), str(folder)]
+            record = json.loads(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
             model, rows = cvi.models.LogisticRegression(10), cvi.scan(place, target="y")
-            began = time.perf_counter()
-            fit = cvi.fit(cvi.BBPSVI(100), model, rows, key=0)
-            seconds = time.perf_counter() - began
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
-            records.append(
-                {
-                    "problem": f"{millions} million x 10 from Parquet",
-                    "passes": fit.about["passes"],
-                    "seconds": seconds,
-                    "seconds_per_pass": statistics.median(np.diff(fit.history["seconds"])),
-                    "peak_megabytes": peak,
-                    "kl": distance(model, fit.coreset, laplace(model, rows)),
-                    "result": fit.result,
-                }
-            )
+            coreset = cvi.load(Path(folder) / "fitted").coreset
+            record["kl"] = distance(model, coreset, laplace(model, rows))
+            records.append({"problem": f"{millions} million x 10 from Parquet"} | record)
     return records
+
+
+def one_folder(place: str, folder: str) -> Record:
+    """A fit to the files of one folder, its peak of memory, and the time of reading and adding up alone."""
+    model, rows = cvi.models.LogisticRegression(10), cvi.scan(place, target="y")
+    began = time.perf_counter()
+    fit = cvi.fit(cvi.BBPSVI(100), model, rows, key=0)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    fit.save(Path(folder) / "fitted", overwrite=True)
+    return {
+        "passes": fit.about["passes"],
+        "seconds": seconds,
+        "seconds_per_pass": statistics.median(np.diff(fit.history["seconds"])),
+        "peak_megabytes": peak,
+        "result": fit.result,
+    } | reading_and_arithmetic(model, place)
+
+
+def reading_and_arithmetic(model: cvi.models.Model, place: str) -> Record:
+    """What a pass cannot do without: files read into matrices, and a question answered by rows in memory."""
+    import pyarrow.parquet
+
+    def read(name: Path) -> cvi.Dataset:
+        table = pyarrow.parquet.read_table(name)
+        x = np.stack([table[f"x{number}"].to_numpy() for number in range(10)], axis=1)
+        return cvi.Dataset(x, table["y"].to_numpy())
+
+    names = sorted(Path(place).glob("*.parquet"))
+    part = read(names[0])
+    began = time.perf_counter()
+    for name in names:
+        part = read(name)
+    reading = time.perf_counter() - began
+    draws = matching_draws(cvi.scan(place, target="y"))
+    thetas = jax.random.normal(jax.random.key(0), (draws + len(BACK), 10)) * 1e-3
+    question = Question(jnp.zeros(10), 1e-3 * jnp.eye(10), thetas)
+    jax.block_until_ready(view_of(model, part, question))
+    began = time.perf_counter()
+    jax.block_until_ready(view_of(model, part, question))
+    return {"reading": reading, "arithmetic": len(names) * (time.perf_counter() - began)}
 
 
 def function() -> list[Record]:
@@ -273,6 +308,9 @@ def run() -> dict[str, list[Record]]:
 
 if __name__ == "__main__":
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    if sys.argv[1:2] == ["one-folder"]:
+        print(json.dumps(one_folder(*sys.argv[2:])))
+        sys.exit()
     for wanted in sys.argv[1:]:
         for record in PROBLEMS[wanted]():
             print(json.dumps(record), flush=True)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .valley import Flat, Residual, along_valley, steep_part
+from .valley import SHORTER, Flat, Residual, along_valley, steep_part
 
 # Random signs for the diagonal of J^T J, and the part of its mean that no entry falls below.
 PROBES, LEAST_PART = 16, 1e-3
@@ -25,7 +25,7 @@ FIRST_DAMPING, LEAST_DAMPING, MOST_DAMPING = 0.1, 1e-7, 1e9
 # Products with J^T J in one step, and the part of the right side that may be left.
 MOST_PRODUCTS, PRECISION = 100, 0.1
 # So many steps in a row that gain less than this part of the sum of squares are the last.
-LOOK_STEPS, LEAST_GAIN = 5, 0.2
+LOOK_STEPS, LEAST_GAIN = 10, 0.2
 
 
 class Search(NamedTuple):
@@ -89,25 +89,21 @@ def levenberg_marquardt(
             now.damping,
             steep.inverse(1.0 + now.damping),
         )
-        longest = jnp.minimum(1.0, max_move / (jnp.max(jnp.abs(unit * solved), initial=0.0) + 1e-30))
-        trial = along_valley(residual_of, project, now.flat, now.residual, steep, solved, longest)
-        moved, residual, part = trial.flat, trial.residual, trial.length
-        before, after = jnp.sum(now.residual**2), jnp.sum(residual**2)
+        trial = along_valley(residual_of, project, now.flat, now.residual, steep, solved, max_move)
+        before, after, part = jnp.sum(now.residual**2), jnp.sum(trial.residual**2), trial.length
         promised = 2.0 * part * (unit * downhill) @ solved - part**2 * solved @ curved
-        better = (after < before) & jnp.isfinite(after)
         # A step that was shortened, or gained less than it promised, went further than the model reaches.
         reach = jnp.where(before - after > 0.5 * promised, 0.2, 1.0)
-        damping = now.damping * jnp.where(better & (part == longest), reach, jnp.minimum(longest / part, 8.0))
-        choose = lambda new, old: jnp.where(better, new, old)  # noqa: E731
-        least = choose(after, before)
+        shorter = jnp.minimum(SHORTER ** (1.0 - trial.attempts), 8.0)
+        damping = now.damping * jnp.where((after < before) & trial.whole, reach, shorter)
         look = (now.step + 1) % LOOK_STEPS == 0
         return Search(
-            choose(moved, now.flat),
-            choose(residual, now.residual),
+            trial.flat,
+            trial.residual,
             jnp.maximum(damping, LEAST_DAMPING),
             now.step + 1,
-            jnp.where(look, least, now.mark),
-            look & (least > (1.0 - LEAST_GAIN) * now.mark),
+            jnp.where(look, after, now.mark),
+            look & (after > (1.0 - LEAST_GAIN) * now.mark),
         )
 
     damping = jnp.asarray(FIRST_DAMPING, flat.dtype)

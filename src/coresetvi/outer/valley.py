@@ -66,13 +66,25 @@ def steep_part(stiff_of: Callable[[Flat], Stiff], flat: Flat, unit: Flat) -> Ste
     return Steep(stiff_of, unit, forward, back, square)
 
 
+def within(move: Flat, most: float) -> Float[Array, ""]:
+    """The part of a move, at most all of it, in which no number moves by more than `most`."""
+    return jnp.minimum(1.0, most / (jnp.max(jnp.abs(move), initial=0.0) + 1e-30))
+
+
 class Trial(NamedTuple):
-    """The best point found on a step so far, and the part of the step it is on."""
+    """The best point found on a step so far, and the part of the step it is on.
+
+    `whole` says that it is the first that was tried, and as far along as it was allowed to be.
+    """
 
     flat: Flat
     residual: Residual
     length: Float[Array, ""]
     attempts: Array
+
+    @property
+    def whole(self) -> Array:
+        return self.attempts <= 1
 
 
 def along_valley(
@@ -82,13 +94,14 @@ def along_valley(
     residual: Residual,
     steep: Steep,
     step: Flat,
-    longest: Float[Array, ""],
+    max_move: float,
 ) -> Trial:
     """A better point on the step from `flat`, as far along as there is one; `flat` itself if there is none.
 
     `step` is in units of `steep.unit`. Every point is led to where the stiff residuals are what the linear
-    model says: not zero, where the others want it otherwise.
+    model says: not zero, where the others want it otherwise. No number moves by more than `max_move` at once.
     """
+    longest = within(steep.unit * step, max_move)
     undo, before = steep.shortest(), jnp.sum(residual**2)
     here, there = residual[: steep.square.shape[0]], steep.forward(step)
 
@@ -97,7 +110,8 @@ def along_valley(
         wanted = here + length * there
 
         def lead_back(_, point):
-            return project(point - steep.unit * undo(steep.stiff_of(point) - wanted))
+            shift = steep.unit * undo(steep.stiff_of(point) - wanted)
+            return project(point - shift * within(shift, max_move))
 
         point = jax.lax.fori_loop(0, CORRECTIONS, lead_back, project(flat + length * steep.unit * step))
         found = residual_of(point)
