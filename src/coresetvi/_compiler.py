@@ -15,9 +15,10 @@ from ._programs import keep_programs
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-# XLA's older way of writing machine code for a CPU. What it writes is as exact, most often as fast, and at
-# worst (logarithms and exponentials of large arrays) six times slower.
-QUICK = {"xla_cpu_use_fusion_emitters": False}
+# XLA's older way of writing machine code for a CPU, and less care about it: half of the time again. What it
+# writes is as exact, most often as fast, and at worst (logarithms and exponentials of large arrays) six times
+# slower.
+QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}
 # Numbers that a program is given, all together, up to which that is lost in the time saved: a coreset and a
 # few thousand draws, but not the rows of a large data set.
 FEW_NUMBERS = 2**16

@@ -18,7 +18,7 @@ from ..models.sums import Quadratic, log_joints, log_likelihood_rises
 from ..objectives import Objective
 from ..outer.base import Optimizer, OptimizerState, Target, mean_draw
 from .base import Construction, Plan
-from .parametrisation import Parametrisation
+from .parametrisation import Parametrisation, points_of
 
 # Importance sampling from r works if the first step's draws leave more than this many effective ones.
 MIN_EFFECTIVE_DRAWS = 4.0
@@ -159,12 +159,12 @@ class LearnedPlan(Plan):
     def extract(self, state: CoresetState):
         moved = "x" in state.learned or "y" in state.learned
         leaves = {**state.frozen, **state.learned}
-        return self.parametrisation.build(leaves, None if moved else state.indices), state.psi
+        return points_of(self.parametrisation, leaves, None if moved else state.indices), state.psi
 
 
 def is_concave(plan: LearnedPlan, state: CoresetState) -> bool:
     """Whether the coreset's log-joint curves downwards in all directions where r starts."""
-    coreset = plan.parametrisation.build({**state.frozen, **state.learned})
+    coreset = points_of(plan.parametrisation, {**state.frozen, **state.learned})
     curvature = joint_curvature(plan.model, state.psi["mean"], coreset)
     return bool(np.linalg.eigvalsh(np.asarray(curvature, np.float64)).max() < 0)
 

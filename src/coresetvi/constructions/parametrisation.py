@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from .._compiler import quick_jit
 from ..data.dataset import Dataset, unchecked
 from ..data.rows import Rows
 from ..inner.base import Leaves
@@ -107,6 +108,18 @@ def given_leaves(parametrisation: Parametrisation, coreset: Dataset) -> tuple[Le
     return raw_leaves(parametrisation, x, coreset.y, coreset.weights, total), coreset.indices
 
 
+@quick_jit
+def first_weights(weight_map: WeightMap, weights: Array, total: Array) -> Array:
+    """What a weight map makes these weights of, as one program instead of six."""
+    return weight_map.init(weights, total)
+
+
+@quick_jit
+def points_of(parametrisation: Parametrisation, leaves: Leaves, indices: Array | None = None) -> Dataset:
+    """`Parametrisation.build`, compiled."""
+    return parametrisation.build(leaves, indices)
+
+
 def raw_leaves(
     parametrisation: Parametrisation, x: np.ndarray | Array, y: Array | None, weights: Array, total: float
 ) -> Leaves:
@@ -114,7 +127,7 @@ def raw_leaves(
     # On the host as far as it goes: every operation on device arrays would be compiled for this one use.
     x = jnp.asarray(x, dtype=parametrisation.mean.dtype)
     leaves: Leaves = {"x": x, "total": jnp.asarray(total, dtype=x.dtype)}
-    leaves["weights"] = parametrisation.weight_map.init(weights, parametrisation.total)
+    leaves["weights"] = first_weights(parametrisation.weight_map, weights, parametrisation.total)
     if y is not None:
         if parametrisation.soft_labels and y.ndim == 2:
             leaves["y"] = jnp.log(jnp.maximum(y, jnp.exp(-2.0 * HARD_LOGIT)))

@@ -20,22 +20,24 @@ from ..data.rows import Rows
 from ..data.samples import first_rows, sample_of
 from ..families.base import draw_noise
 from ..families.initial import start_family
+from ..inner.base import Leaves
+from ..models.base import Model
 from ..models.local_view import (
     Mode,
     ViewOfRows,
     ask_on_the_way,
-    compiled_prior,
     find_mode,
     slope_of_rows,
     view_of,
     view_of_prior,
 )
+from ..models.question import LocalView
 from ..outer.base import Answer, ViewedTarget
 from ..outer.matching import IMPROVEMENT, LITTLE, Matching
 from ..outer.nearness import gaussian_kl
 from .informative_start import informative_rows
 from .learned_plan import CoresetState, CoresetTarget, LearnedPlan
-from .parametrisation import raw_leaves
+from .parametrisation import Parametrisation, raw_leaves
 from .schedule import Schedule, fixed_schedule
 from .starts import check_size, starting_leaves
 
@@ -111,8 +113,13 @@ class PassPlan(LearnedPlan):
             return informative
         few = first_rows(sample, max(MOST_CLUSTERED, ROWS_PER_POINT * self.size))
         spread = starting_leaves(*given[:2], few, self.size, "spread", self.learn, key, None)
-        distances = [self.start_distance(sample, mode, *start[:2]) for start in (informative, spread)]
-        return informative if NEARER * distances[0] < distances[1] else spread
+        question = ask_on_the_way(mode.theta, mode.factor, None)
+        view = view_of(self.model, sample, question)
+        near, other = (
+            float(distance_of(self.parametrisation, {**learned, **frozen}, self.model, question, view))
+            for learned, frozen, _ in (informative, spread)
+        )
+        return informative if NEARER * near < other or np.isnan(other) else spread
 
     def informative_leaves(self, sample: Dataset, mode: Mode, key):
         """Rows that say most about the posterior."""
@@ -125,16 +132,6 @@ class PassPlan(LearnedPlan):
         learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
         frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
         return learned, frozen, chosen.indices
-
-    def start_distance(self, sample: Dataset, mode: Mode, learned, frozen) -> float:
-        """KL divergence in nats of these points' posterior from the sample's, both taken for normal."""
-        question = ask_on_the_way(mode.theta, mode.factor, None)
-        points = self.parametrisation.build({**frozen, **learned})
-        prior = compiled_prior(self.model, question)
-        views = [view_of(self.model, rows, question) for rows in (points, sample)]
-        parts = [(view.slope + prior.slope, -view.curvature - prior.curvature) for view in views]
-        found = float(gaussian_kl(*parts[0], *parts[1]))
-        return found if np.isfinite(found) else np.inf
 
     def target(self, state: CoresetState, keys) -> PassTarget:
         plain = super().target(state, keys)
@@ -219,15 +216,24 @@ def tell_exactly(*given):
 
 
 def with_types(tree, types):
-    """The tree, with its arrays of these kinds in other types."""
+    """The tree, with its arrays of these kinds in other types; on the host, where nothing is compiled."""
 
     def convert(leaf):
         for kind, wanted in types.items():
             if eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, kind):
-                return leaf.astype(wanted)
+                return jnp.asarray(np.asarray(leaf).astype(wanted))
         return leaf
 
     return jax.tree.map(convert, tree)
+
+
+@quick_jit
+def distance_of(parametrisation: Parametrisation, leaves: Leaves, model: Model, question, view: LocalView):
+    """KL divergence in nats of these points' posterior from that of rows with this view, taken for normal."""
+    prior = view_of_prior(model, question)
+    core = ViewOfRows(model)(parametrisation.build(leaves), question)
+    parts = [(one.slope + prior.slope, -one.curvature - prior.curvature) for one in (core, view)]
+    return gaussian_kl(*parts[0], *parts[1])
 
 
 @quick_jit

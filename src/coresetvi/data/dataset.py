@@ -173,7 +173,7 @@ class Dataset(Rows, eqx.Module):
         return self._gather(jnp.asarray(rows))
 
     def _gather(self, rows: jax.Array) -> "Dataset":
-        picked = jax.tree.map(lambda leaf: jnp.take(leaf, rows, axis=0), self)  # also `indices`
+        picked = jax.tree.map(lambda leaf: rows_of(leaf, rows), self)  # also `indices`
         return picked if self.indices is not None else _replace(picked, indices=rows)
 
     def batch(self, key: jax.Array, batch_size: int) -> "Dataset":
@@ -262,6 +262,13 @@ class Dataset(Rows, eqx.Module):
 
 
 Coreset = Dataset
+
+
+def rows_of(leaf: jax.Array, rows: jax.Array) -> jax.Array:
+    """These rows of an array; by numpy where the host has it, for JAX would compile every shape."""
+    if is_traced((leaf, rows)) or {device.platform for device in leaf.devices()} != {"cpu"}:
+        return jnp.take(leaf, rows, axis=0)
+    return jnp.asarray(np.asarray(leaf)[np.asarray(rows)])
 
 
 def draw_rows(key: PRNGKeyArray, num_rows: int, count: int) -> np.ndarray:

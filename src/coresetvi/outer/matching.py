@@ -153,7 +153,7 @@ class Matching(Optimizer):
         settled = test & ~too_far & ((kl < enough) | vain)
         still = settled | too_far | ~finite(view)
         good = jnp.where(still, jnp.inf, GOOD_FIT + GOOD_PART * jnp.minimum(kl, FAR))
-        flat = self._match(target, learned, state.heard, question, view, prior, weights, good)
+        flat = self._match(target, learned, core, state.heard, question, view, prior, weights, good)
         best = test & (kl < state.tested_kl)
         choose = lambda yes: lambda new, old: jnp.where(yes, new, old)  # noqa: E731
         heard = Heard(draft.thetas, draft.reference, draft.proposal, view.rises[:draws], jnp.ones_like(kl))
@@ -188,7 +188,7 @@ class Matching(Optimizer):
         log_w = log_weights(core[:draws], prior[:draws], draft.proposal)
         return jnp.where(state.given, 1.0 / draws, defensive(normalise(log_w)))
 
-    def _match(self, target, learned, heard, question, view, prior, weights, good):
+    def _match(self, target, learned, core, heard, question, view, prior, weights, good):
         """Leaves whose log-likelihood looks like the data's did in this pass, and in the last."""
         flat, unravel = ravel_pytree(learned)
         draws = weights.shape[0]
@@ -196,28 +196,28 @@ class Matching(Optimizer):
         upper = np.triu_indices(unit.shape[0])
         # The variance of units' B units / 2 is half the sum of squares of B: off the diagonal, of pairs.
         share = jnp.where(jnp.asarray(upper[0] == upper[1]), jnp.sqrt(0.5), 1.0)
-        earlier = log_weights(
-            target.core(learned, heard.thetas, heard.reference), target.prior(heard.thetas), heard.proposal
-        )
-        earlier = normalise(earlier)
+        core_before = target.core(learned, heard.thetas, heard.reference)
+        earlier = normalise(log_weights(core_before, target.prior(heard.thetas), heard.proposal))
         earlier = earlier * normalised_ess(earlier) * heard.counts
 
         def slope_of(flat):
             return unit.T @ (view.slope - target.core_slope(unravel(flat), question))
 
-        def residual_of(flat):
-            leaves = unravel(flat)
-            core = target.core_view(leaves, question)
+        def residual(core: LocalView, core_before: Vector):
             slope = unit.T @ (view.slope - core.slope)
             curvature = unit.T @ (view.curvature - core.curvature) @ unit
-            before = heard.rises - target.core(leaves, heard.thetas, heard.reference)
             # No posterior depends on the value itself, but points with the likelihood of rows stay plausible,
             # and their log-evidence is the data's.
             level = (view.value - core.value) / view.weight
             parts = [slope, curvature[upper] * share, level[None]]
             parts.append(deviations(view.rises[:draws] - core.rises[:draws], weights))
-            parts.append(deviations(before, earlier))
+            parts.append(deviations(heard.rises - core_before, earlier))
             return jnp.concatenate(parts)
+
+        def residual_of(flat):
+            leaves = unravel(flat)
+            before = target.core(leaves, heard.thetas, heard.reference)
+            return residual(target.core_view(leaves, question), before)
 
         def project(flat):
             return ravel_pytree(target.project(unravel(flat)))[0]
@@ -227,7 +227,7 @@ class Matching(Optimizer):
             slope_of,
             project,
             flat,
-            residual_of(flat),
+            residual(core, core_before),
             jax.random.key(0),
             target=2.0 * good,
             max_steps=MOST_REGRESSION_STEPS,
