@@ -24,7 +24,7 @@ from ..inner.base import InnerInfo, Leaves
 from ..models.question import BACK, LocalView, Question
 from .base import Answer, Draft, Moved, Optimizer, Target, Thetas, Vector, ViewedTarget, mean_draw, step_info
 from .least_squares import levenberg_marquardt
-from .nearness import gaussian_kl, unit_curvature
+from .nearness import deviations, nearness, unit_curvature
 
 # Nats by which a point on the way must beat the place that was reached, for it to have been too far.
 TOO_FAR = 1.0
@@ -191,6 +191,7 @@ class Matching(Optimizer):
     def _match(self, target, learned, core, heard, question, view, prior, weights, good):
         """Leaves whose log-likelihood looks like the data's did in this pass, and in the last."""
         flat, unravel = ravel_pytree(learned)
+        flat = flat.astype(view.slope.dtype)  # an empty one has no type of its own
         draws = weights.shape[0]
         unit = unit_curvature(view.curvature + prior.curvature)
         upper = np.triu_indices(unit.shape[0])
@@ -250,34 +251,8 @@ def heard_answer(draft: Draft, answer: Answer) -> tuple[Question, LocalView]:
     return draft.question, answer.view
 
 
-def deviations(values: Vector, weights: Vector) -> Vector:
-    """Deviations from the weighted mean, so that the sum of their squares is the weighted variance."""
-    total = jnp.maximum(jnp.sum(weights), 1e-30)
-    return jnp.sqrt(weights) * (values - jnp.sum(weights * values) / total)
-
-
 def finite(view: LocalView) -> Array:
     """Whether the model has a value, a slope and a curvature where the rows were asked."""
     return (
         jnp.all(jnp.isfinite(view.slope)) & jnp.all(jnp.isfinite(view.curvature)) & jnp.isfinite(view.value)
     )
-
-
-def nearness(
-    view: LocalView, core: LocalView, prior: LocalView, question: Question, weights: Vector, draws: int
-) -> Float[Array, ""]:
-    """KL(coreset posterior || data posterior) in nats: exact for normals, and from the draws beyond them."""
-    residual = view.rises[:draws] - core.rises[:draws]
-    plain = 0.5 * jnp.sum(deviations(residual, weights) ** 2)
-    normal = gaussian_kl(
-        core.slope + prior.slope,
-        -core.curvature - prior.curvature,
-        view.slope + prior.slope,
-        -view.curvature - prior.curvature,
-    )
-    delta = question.thetas[:draws] - question.anchor
-    units = jax.scipy.linalg.solve_triangular(question.factor, delta.T, lower=True).T
-    slope, curvature = view.slope - core.slope, view.curvature - core.curvature
-    quadratic = units @ slope + 0.5 * jnp.sum((units @ curvature) * units, axis=1)
-    beyond = 0.5 * jnp.sum(deviations(residual - quadratic, weights) ** 2)
-    return jnp.where(jnp.isfinite(normal), normal + beyond, plain)

@@ -1,13 +1,15 @@
-"""How near two log-densities are, from their slopes and curvatures at one theta."""
+"""How near two log-densities are, from their slopes and curvatures at one theta, and from draws around it."""
 
 import jax.numpy as jnp
 import jax.scipy.linalg as linalg
 from jaxtyping import Array, Float
 
 from ..families.base import LEAST_CURVATURE
+from ..models.question import LocalView, Question
 
 Slope = Float[Array, " d"]
 Matrix = Float[Array, "d d"]
+Numbers = Float[Array, " s"]
 
 
 def unit_curvature(curvature: Matrix) -> Matrix:
@@ -37,3 +39,29 @@ def gaussian_kl(
     excess = jnp.linalg.eigvalsh(half @ half.T - jnp.eye(slope.shape[0], dtype=slope.dtype))
     shift = linalg.cho_solve((factor, True), slope) - linalg.cho_solve((other, True), other_slope)
     return 0.5 * (jnp.sum(excess - jnp.log1p(excess)) + jnp.sum((other.T @ shift) ** 2))
+
+
+def deviations(values: Numbers, weights: Numbers) -> Numbers:
+    """Deviations from the weighted mean, so that the sum of their squares is the weighted variance."""
+    total = jnp.maximum(jnp.sum(weights), 1e-30)
+    return jnp.sqrt(weights) * (values - jnp.sum(weights * values) / total)
+
+
+def nearness(
+    view: LocalView, core: LocalView, prior: LocalView, question: Question, weights: Numbers, draws: int
+) -> Float[Array, ""]:
+    """KL(coreset posterior || data posterior) in nats: exact for normals, and from the draws beyond them."""
+    residual = view.rises[:draws] - core.rises[:draws]
+    plain = 0.5 * jnp.sum(deviations(residual, weights) ** 2)
+    normal = gaussian_kl(
+        core.slope + prior.slope,
+        -core.curvature - prior.curvature,
+        view.slope + prior.slope,
+        -view.curvature - prior.curvature,
+    )
+    delta = question.thetas[:draws] - question.anchor
+    units = linalg.solve_triangular(question.factor, delta.T, lower=True).T
+    slope, curvature = view.slope - core.slope, view.curvature - core.curvature
+    quadratic = units @ slope + 0.5 * jnp.sum((units @ curvature) * units, axis=1)
+    beyond = 0.5 * jnp.sum(deviations(residual - quadratic, weights) ** 2)
+    return jnp.where(jnp.isfinite(normal), normal + beyond, plain)
