@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from ._jaxlib import need_right_sums
 from ._programs import keep_programs
 
 Given = ParamSpec("Given")
@@ -47,6 +48,7 @@ def quick_jit(function: Callable[Given, Result]) -> Callable[Given, Result]:
         if any(isinstance(leaf, Tracer) for leaf in leaves):
             return plain(*args, **kwargs)
         keep_programs()
+        need_right_sums()
         numbers = sum(leaf.size for leaf in leaves if isinstance(leaf, jax.Array | np.ndarray))
         return (quick() if numbers <= FEW_NUMBERS else plain)(*args, **kwargs)
 
