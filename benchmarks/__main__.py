@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 from benchmarks import (
+    chains,
     constructions,
     early_stopping,
+    fresh_verdicts,
     images,
     passes,
     posterior,
@@ -36,10 +38,12 @@ PARTS = {
     "million": posterior.million,
     "network_nuts": posterior.halfmoon,
     "verdicts": verdicts.run,
+    "fresh_verdicts": fresh_verdicts.run,
     "images": images.run,
     "unit_weights": unit_weights.run,
     "waiting": waiting.run,
     "passes": passes.run,
+    "chains": chains.run,
 }
 
 

@@ -112,3 +112,36 @@ def verdicts(rows: list[dict]) -> list[str]:
         *table(["coreset", "model", "true verdicts", "right"], body),
         *(["", *lines] if lines else []),
     ]
+
+
+def fresh_verdicts(rows: list[dict]) -> list[str]:
+    right = sum(row["verdict"] == row["true_verdict"] for row in rows)
+    wrongly = [row for row in rows if row["verdict"] == "trust" and row["true_kl"] > 0.5]
+    good = [row for row in rows if row["true_verdict"] == "trust"]
+    refused = sum(row["verdict"] != "trust" for row in good)
+    body = [
+        [
+            row["kind"],
+            row["model"],
+            row["construction"],
+            f"{row['true_kl']:.3g}",
+            f"{row['kl']:.3g} ± {row['kl_error']:.1g}",
+            f"{row['true_r_kl']:.3g}",
+            f"{row['r_kl']:.3g}",
+            row["true_verdict"],
+            row["verdict"],
+            "right" if row["verdict"] == row["true_verdict"] else "wrong",
+        ]
+        for row in rows
+    ]
+    head = ["posterior", "model", "coreset", "true KL", "KL", "true KL of r", "KL of r", "true verdict"]
+    return [
+        f"## Verdicts on fresh problems: {right} of {len(rows)} right",
+        "",
+        "No setting of the certificate was chosen on these. Right is the verdict that the exact KLs ask for:",
+        "enlarge if KL(full || coreset posterior) is above log 1,000; trust if the KL of the coreset",
+        "posterior to the full one and that of r to the coreset posterior are at most 0.1; else correct.",
+        f"Trusted at a true KL above 0.5: {len(wrongly)}. Good coresets refused: {refused} of {len(good)}.",
+        "",
+        *table([*head, "verdict", ""], body),
+    ]

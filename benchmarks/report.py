@@ -25,6 +25,7 @@ def write_report(results: dict, path: Path) -> None:
         "million": draws.million,
         "network_nuts": draws.network,
         "verdicts": draws.verdicts,
+        "fresh_verdicts": draws.fresh_verdicts,
         "images": image_report.images,
         "unit_weights": more.unit_weights,
     }

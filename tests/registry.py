@@ -12,7 +12,7 @@ import numpy as np
 import coresetvi as cvi
 from coresetvi.constructions.base import Construction
 from coresetvi.families import FullRank, LowRank, MeanField, Point
-from coresetvi.inner import Alternating, Implicit, Inner, Joint, Mcmc, Truncated, Unrolled
+from coresetvi.inner import SMC, Alternating, Chains, Implicit, Inner, Joint, Mcmc, Truncated, Unrolled
 from coresetvi.models import (
     BayesianMLP,
     FromCallables,
@@ -23,7 +23,7 @@ from coresetvi.models import (
     SoftmaxRegression,
 )
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
-from coresetvi.outer import Adam
+from coresetvi.outer import Adam, NaturalGradient
 from coresetvi.weights import Fixed, Free, Simplex, Unit, WeightMap
 
 ROWS = 60
@@ -141,6 +141,11 @@ CONSTRUCTIONS: dict[str, Construction] = {
     ),
     "PSVI": cvi.PSVI(SIZE),
     "PSVI, chains": cvi.PSVI(SIZE, inner=Mcmc(num_steps=2), objective=ImportanceElbo(16)),
+    "chains": with_inner(Chains(num_chains=8, num_transitions=2)),
+    "chains, natural gradients": with_inner(
+        Chains(num_chains=8, num_transitions=2, method="nuts"), optimizer=NaturalGradient()
+    ),
+    "tempered particles": with_inner(SMC(num_particles=16)),
     "PSVI, diagonal": cvi.PSVI(SIZE, family=MeanField(), optimizer=Adam(), learn={"x", "weights"}),
     "Sparse VI": cvi.SparseVI(SIZE, weight_steps=3),
     "quasi-Newton": cvi.QuasiNewton(SIZE, weights=Free()),

@@ -318,7 +318,7 @@ def test_a_shared_option_is_one_field():
     fit, compare = (inspect.signature(command).parameters for command in (cli.fit.fit, cli.compare.compare))
     for name in shared:
         assert fit[name] == compare[name]
-    assert "task" not in fit and "task" not in compare and len(shared) == 18
+    assert "task" not in fit and "task" not in compare and len(shared) == 19
 
 
 FIT = ["fit", "{folder}/two.csv", "--out", "{tmp}/out"]
@@ -327,6 +327,7 @@ BAD_INPUTS = {
     "no target": (FIT, "name it with --target; it has 'width', '[red]length', 'kind'"),
     "unknown target": ([*FIT, "--target", "y"], "--target 'y' is not a column"),
     "unknown weights": ([*FIT, *TARGET, "--weights", "w"], "--weights 'w' is not a column"),
+    "unknown fixed column": ([*FIT, *TARGET, "--fixed", "w"], "--fixed 'w' is not a column"),
     "unknown model": ([*FIT, *TARGET, "--model", "tree"], "--model 'tree' is unknown; choose one of auto"),
     "unknown family": ([*FIT, *TARGET, "--family", "x"], "--family 'x' is unknown"),
     "unknown init": ([*FIT, *TARGET, "--init", "x"], "init must be one of"),

@@ -397,6 +397,22 @@ VERDICTS = {
     "r does not matter": (numbers(kl=5.0, khat=1.0), GOOD, {}, True, "trust", "Trust"),
     "mixed": (GOOD, GOOD, {"r_hat": 1.049}, True, "trust", "Trust"),
     "not mixed": (GOOD, GOOD, {"r_hat": 1.06}, True, "unclear", "R-hat 1.06, above 1.05"),
+    "parameters change places": (
+        GOOD,
+        GOOD,
+        {"r_hat": 2.0, "r_hat_density": 1.01, "r_hat_ratio": 1.02, "r_hat_rows": 1.01},
+        True,
+        "trust",
+        "Trust",
+    ),
+    "ratios not mixed": (
+        GOOD,
+        GOOD,
+        {"r_hat": 1.0, "r_hat_density": 1.01, "r_hat_ratio": 1.2},
+        True,
+        "unclear",
+        "R-hat 1.20",
+    ),
     "mixing unknown": (GOOD, numbers(kl=9.0), {"r_hat": math.nan}, True, "unclear", "Unclear"),
 }
 
@@ -423,7 +439,8 @@ CALIBRATION = {
     "elsewhere": ((6.0,), "enlarge"),
     "r shifted": ((0.0, 1.0, None, 0.8), "correct"),
     "r too wide": ((0.0, 1.0, None, 0.0, 3.0), "correct"),
-    "r too narrow, and chains take its place": ((0.0, 1.0, None, 0.0, 0.05), "correct"),
+    "r too narrow, and draws with long tails take its place": ((0.0, 1.0, None, 0.0, 0.05), "correct"),
+    "r too narrow and elsewhere, and chains take its place": ((0.0, 1.0, None, 3.0, 0.05), "correct"),
 }
 
 
@@ -442,7 +459,9 @@ def test_the_verdict_is_right(name):
 
 def test_slopes_see_what_weights_miss():
     """A posterior much too narrow, k-hat 0.85 in truth: by luck the weights of its draws may look good."""
-    found = [cvi.diagnose(problem(0.0, 0.15), DATA, key=key) for key in range(6)]
+    fit = problem(0.0, 0.15)
+    draws = [cvi.sample(fit, method="importance", num_samples=250, key=key) for key in range(6)]
+    found = [cvi.diagnose(fit, DATA, draws=one, key=key) for key, one in enumerate(draws)]
     assert {one.verdict for one in found} == {"enlarge"}
     assert min(one.posterior["khat"] for one in found) < 0.6
 

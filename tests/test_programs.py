@@ -165,7 +165,8 @@ def programs():
 
 # So many after a fit, in a new process. More than these make users wait: look for work that is done by JAX
 # outside of a compiled function, or compiled for one shape after another.
-MOST = {"sample": 8, "diagnose": 11, "diagnose without draws": 4, "correct": 1, "evaluate": 4}
+# A certificate also looks from far away, which takes eleven.
+MOST = {"sample": 8, "diagnose": 22, "diagnose without draws": 4, "correct": 1, "evaluate": 4}
 
 
 def test_few_programs_are_compiled_after_a_fit(programs):

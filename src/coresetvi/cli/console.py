@@ -18,9 +18,9 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130  # exit codes
 
 # The library speaks of its arguments, and these are what the command line calls them.
 FLAGS = {
-    **{name: f"--{name}" for name in ("target", "weights", "drop", "model", "classes", "method", "methods")},
+    **{name: f"--{name}" for name in ("target", "weights", "drop", "fixed", "model", "classes", "method")},
     **{name: f"--{name}" for name in ("size", "sizes", "keys", "learn", "init", "family", "to")},
-    **{name: f"--{name}" for name in ("checkpoint", "resume", "overwrite")},
+    **{name: f"--{name}" for name in ("methods", "checkpoint", "resume", "overwrite")},
     "batch_size": "--batch-size",
     "num_steps": "--steps",
     "memory": "--memory",

@@ -26,6 +26,14 @@ RowWeights = Annotated[str | None, typer.Option(help="The column that holds the 
 Drop = Annotated[
     list[str] | None, typer.Option(help="A column to leave out; repeat the option to leave out several.")
 ]
+FixedColumns = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A column that learned points leave alone, such as a group number; repeat the option for "
+        "several.",
+    ),
+]
 Memory = Annotated[
     str,
     typer.Option(

@@ -13,6 +13,7 @@ import jax
 
 from .._checks import some
 from ..data.column_files import open_columns
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset, unchecked
 from ..data.labels import Labels, encode_labels, known_codes
 from ..data.rows import Rows
@@ -74,11 +75,17 @@ class TableSource:
         """The names of its columns."""
         return open_columns(self.files[0]).names
 
-    def scan(self, columns: Sequence[str], target: str | None, weights: str | None) -> Rows:
+    def scan(
+        self,
+        columns: Sequence[str],
+        target: str | None,
+        weights: str | None,
+        fixed: Sequence[str] = (),
+    ) -> Rows:
         """Its rows, read whenever they are needed."""
         paths = self.paths[0] if len(self.paths) == 1 else list(self.paths)
         more = {} if self.scheduler is None else {"client": self.scheduler}
-        return open_rows(paths, columns=columns, target=target, weights=weights, **more)
+        return open_rows(paths, columns=columns, target=target, weights=weights, fixed=fixed, **more)
 
     def target_type(self, target: str) -> str:
         """What Arrow calls the type of the target in the first file."""
@@ -92,6 +99,7 @@ def read_rows(
     drop: Sequence[str],
     kind: str,
     num_classes: int | None,
+    fixed: Sequence[str] = (),
 ) -> tuple[Rows, Labels]:
     """Rows to fit and what their labels mean, by the rules of `read_table`; in memory if they are few."""
     names = source.header()
@@ -99,7 +107,8 @@ def read_rows(
         raise InputError(
             f"which column of {source} is the target? name it with target=; it has {some(names)}"
         )
-    check_names(source, names, target=[target], weights=[] if weights is None else [weights], drop=drop)
+    given = {"target": [target], "weights": [] if weights is None else [weights], "drop": drop}
+    check_names(source, names, fixed=fixed, **given)
     if target in (weights, *drop):
         raise InputError(f"target={target!r} is also given as weights= or drop=; name it only once")
     columns = [name for name in names if name not in (target, weights, *drop)]
@@ -110,7 +119,8 @@ def read_rows(
             f"column {names.index('')} of {source} has no name (often it is a saved index); "
             "name it, or leave it out with drop=['']"
         )
-    rows, classes = code_labels(source, source.scan(columns, target, weights), target, kind, num_classes)
+    rows = source.scan(columns, target, weights, fixed)
+    rows, classes = code_labels(source, rows, target, kind, num_classes)
     return (in_memory(rows) if source.is_small else rows), Labels(target, classes)
 
 
@@ -181,7 +191,7 @@ def without_rows(encode: Callable[[], Result]) -> Result:
 def in_memory(rows: Rows) -> Dataset:
     """All rows as a data set."""
     data = rows.sample(jax.random.key(0), rows.num_rows)
-    return unchecked(data.x, data.y, data.weights, columns=data.columns, target=data.target)
+    return unchecked(data.x, data.y, data.weights, **column_facts(data))
 
 
 def check_names(source: TableSource, names: Sequence[str], **arguments: Sequence[str]) -> None:

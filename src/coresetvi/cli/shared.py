@@ -26,6 +26,7 @@ with contextlib.suppress(ImportError):
         DataFiles,
         Drop,
         FamilyName,
+        FixedColumns,
         Hidden,
         Init,
         Learn,
@@ -60,6 +61,7 @@ class TaskOptions:
     model: ModelName = "auto"
     weights: RowWeights = None
     drop: Drop = None
+    fixed: FixedColumns = None
     no_intercept: NoIntercept = False
     prior_scale: PriorScale = 1.0
     noise: Noise = None
@@ -92,10 +94,14 @@ class TaskOptions:
         columns = (self.target, self.weights, self.drop or ())
         if self.source.is_plain:
             dataset, labels = read_table(
-                self.source.name, *columns, kind=kind, num_classes=self.classes or None
+                self.source.name,
+                *columns,
+                kind=kind,
+                num_classes=self.classes or None,
+                fixed=self.fixed or (),
             )
         else:
-            dataset, labels = read_rows(self.source, *columns, kind, self.classes or None)
+            dataset, labels = read_rows(self.source, *columns, kind, self.classes or None, self.fixed or ())
         name = infer_model(labels) if self.model == "auto" else self.model
         intercept = not self.no_intercept
         model = build_model(name, dataset, labels, intercept, self.prior_scale, self.noise, self.hidden)

@@ -61,6 +61,8 @@ class Plan(eqx.Module):
     records: ClassVar[dict[str, type]] = {}
     # Whether a step is a pass over rows that the host asks for, between two compiled halves.
     by_passes: ClassVar[bool] = False
+    # How often `finish` reads the rows.
+    last_passes: ClassVar[int] = 0
 
     @property
     @abc.abstractmethod
@@ -82,6 +84,10 @@ class Plan(eqx.Module):
     def reconsider(self, states: list[State], keys: Key[Array, " t"]) -> "Plan | None":
         """Asked once, before anything large is compiled: another plan to follow instead, or None."""
         return None
+
+    def finish(self, state: State, key: PRNGKeyArray) -> State:
+        """Called once, after the last step: the state that the result is taken from."""
+        return state
 
     def nearest(self, state: State) -> float | None:
         """KL divergence in nats from the data's posterior that a pass found; None if steps are no passes."""

@@ -6,6 +6,7 @@ out lets the construction choose it from the sizes of model and data alone (`def
 """
 
 import dataclasses
+import warnings
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -15,14 +16,19 @@ from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import Family
 from ..inner.base import Inner
+from ..inner.chains import Chains
+from ..inner.smc import SMC
 from ..models.base import Model
 from ..objectives import ImportanceElbo, Objective
 from ..outer.adam import Adam
 from ..outer.base import Optimizer
 from ..weights import Simplex, WeightMap
+from .chain_plan import ChainPlan
 from .coreset_plan import CoresetPlan
-from .defaults import choose_engine, keeps_expansion
+from .defaults import choose_engine, is_affordable, keeps_expansion, row_cost
+from .group_start import too_few_points
 from .learned_plan import GradientConstruction, LearnedPlan
+from .moving_columns import columns_that_stay, leaves_to_learn
 from .parametrisation import parametrise
 from .pass_plan import PassPlan
 from .starts import check_leaves, names_of
@@ -90,27 +96,34 @@ class BBPSVI(GradientConstruction):
         check_leaves(self.learn or frozenset(), self.weights, self.init)
 
     def settle(self, model: Model, data: Rows) -> LearnedPlan:
-        return self._settle(model, data, by_passes=True)
+        plan = self._settle(model, data, by_passes=True)
+        if sentence := too_few_points(data, plan.parametrisation.still, self.size):
+            warnings.warn(sentence, UserWarning, stacklevel=2)
+        return plan
 
     def _settle(self, model: Model, data: Rows, *, by_passes: bool) -> LearnedPlan:
         """The plan, whose steps may be passes over the rows if `by_passes`."""
-        learn = self.learn
-        if learn is None:
-            learn = frozenset({"x", "weights", "total"} if self.weights.learnable else {"x"})
+        still = columns_that_stay(model, data)
+        usual = frozenset({"x", "weights", "total"} if self.weights.learnable else {"x"})
+        learn = leaves_to_learn(self.learn, usual, still, model, data)
         if "y" in learn and data.labels() is None:
             raise InputError('learn has "y", but the data have no labels.')
+        cost = row_cost(model, data)
         engine = choose_engine(
             model,
             data,
             self.objective,
+            self.size,
+            cost,
             family=self.family,
             inner=self.inner,
             optimizer=self.optimizer,
             batch_size=self.batch_size,
             by_passes=by_passes,
         )
-        if engine.optimizer.needs_view and not by_passes:
-            raise InputError("Matching() goes by passes over all rows; use NaturalGradient() or Adam() here.")
+        if engine.optimizer.by_passes and not by_passes:
+            name = type(engine.optimizer).__name__
+            raise InputError(f"{name}() goes by passes over all rows; use NaturalGradient() or Adam() here.")
         init = self.init or "subset"
         if self.init is None and engine.optimizer.needs_view and self.weights.learnable:
             init = "best"
@@ -127,12 +140,14 @@ class BBPSVI(GradientConstruction):
         # Natural gradients that nobody asked for rest on a premise that the first draws may refute.
         doubtful = self.optimizer is None and engine.optimizer.needs_exact_data
         kind: Any = PassPlan if engine.optimizer.needs_view else CoresetPlan
+        if engine.optimizer.needs_draws:
+            kind = ChainPlan
         return kind(
             construction=settled,
             model=model,
             data=data,
             family=engine.family,
-            parametrisation=parametrise(data, self.weights, learn, model.num_classes),
+            parametrisation=parametrise(data, self.weights, learn, model.num_classes, still),
             size=self.size,
             init=init,
             learn=learn,
@@ -143,5 +158,21 @@ class BBPSVI(GradientConstruction):
             batch_size=engine.batch_size,
             expands=keeps_expansion(model, data, engine.optimizer, engine.batch_size),
             # Everything but the optimiser is then as open as it was.
-            instead=dataclasses.replace(self, optimizer=Adam()) if doubtful else None,
+            instead=self._without_r(cost + model.dim, by_passes) if doubtful else None,
+            among_modes=self._with_draws(SMC(), cost + model.dim) if doubtful and by_passes else None,
+        )
+
+    def _without_r(self, numbers: int, by_passes: bool) -> "BBPSVI":
+        """What to do where no normal covers the coreset posterior: chains, or nested gradients if dear."""
+        chains = self._with_draws(Chains(), numbers) if by_passes else None
+        return chains or dataclasses.replace(self, optimizer=Adam())
+
+    def _with_draws(self, inner: Inner, numbers: int) -> "BBPSVI | None":
+        """The same by draws of the coreset posterior; None if too dear, or if something else was asked."""
+        # Whoever names a family wants r to be of that family.
+        open_to_it = self.inner is None and self.family is None
+        return (
+            dataclasses.replace(self, inner=inner)
+            if open_to_it and is_affordable(inner, numbers, self.size)
+            else None
         )

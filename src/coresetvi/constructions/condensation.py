@@ -30,6 +30,7 @@ from ..models.base import Model, weighted_log_likelihood
 from ..weights import Fixed
 from .base import Construction, Plan
 from .gradient_matching import ClassRows, class_rows, class_slots, matching_distance, real_gradients
+from .moving_columns import columns_that_stay, leaves_to_learn
 from .parametrisation import Parametrisation, parametrise
 from .starts import check_leaves, names_of, starting_leaves
 
@@ -104,7 +105,9 @@ class Condensation(Construction):
                 f"Condensation compares gradients class by class, but {type(model).__name__} has no classes; "
                 "use a classifier, or BBPSVI."
             )
-        parametrisation = parametrise(data, Fixed(), self.learn, model.num_classes)
+        still = columns_that_stay(model, data)
+        learn = leaves_to_learn(self.learn, self.learn, still, model, data)
+        parametrisation = parametrise(data, Fixed(), learn, model.num_classes, still)
         labels = np.where(np.asarray(data.weights) > 0, np.asarray(data.y), -1)
         classes = tuple(int(label) for label in np.unique(labels) if label >= 0)
         rows = class_rows(labels, classes, self.rows_per_class)

@@ -11,6 +11,7 @@ from ..families.initial import start_family
 from ..models.sums import Quadratic
 from ..outer.base import Answer, Draft, answered
 from ..outer.minibatch import data_term, empty_surrogate
+from .chain_draws import final_draws, test_draws
 from .learned_plan import CoresetState, LearnedPlan
 from .starts import starting_leaves
 
@@ -25,6 +26,7 @@ class CoresetPlan(LearnedPlan):
         )
         coreset = self.parametrisation.build({**frozen, **learned})
         psi = start_family(self.family, self.model, coreset, theta_key)
+        psi = self.inner.prepare(self.family, psi, self.model, theta_key)
         return CoresetState(
             learned=learned,
             frozen=frozen,
@@ -53,6 +55,12 @@ class CoresetPlan(LearnedPlan):
             indices=state.indices,
             surrogate=surrogate,
         ), info
+
+    def finish(self, state: CoresetState, key):
+        return test_draws(self, final_draws(self, state, key)) if self.inner.keeps_draws else state
+
+    def nearest(self, state: CoresetState):
+        return None if state.nearest is None else float(state.nearest)
 
     def answer(self, state: CoresetState, index, draft: Draft, keys) -> tuple[Answer, Quadratic | None]:
         """The data's answer to a draft, from all rows or from a minibatch, and what to remember of it."""

@@ -14,16 +14,19 @@ from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import EXACT_CURVATURE_DIM, Family
 from ..families.gaussian import FullRank, MeanField
+from ..families.sampled import Sampled
 from ..inner.base import Inner
+from ..inner.chains import Chains
 from ..inner.implicit import Alternating, Implicit, Joint
 from ..inner.unrolled import Unrolled
 from ..models.base import Model
-from ..models.sums import is_heavy
+from ..models.sums import HEAVY, is_heavy, numbers_per_row
 from ..objectives import Objective
 from ..outer.adam import Adam
 from ..outer.base import Optimizer
 from ..outer.matching import Matching
 from ..outer.natural import NaturalGradient
+from ..outer.slope_matching import SlopeMatching
 
 # Size of a coreset that was not asked for: this many points per parameter, within these limits.
 POINTS_PER_PARAMETER, FEWEST_POINTS, MOST_POINTS = 2, 20, 500
@@ -46,6 +49,11 @@ NESTED_DRAWS, FEWEST_NATURAL_DRAWS = 10, 128
 
 # Draws per pass of a fit by passes: so many that rows x draws stay below the first, within these limits.
 MATCHING_NUMBERS, FEWEST_MATCHING_DRAWS, MOST_MATCHING_DRAWS = 2**25, 32, 256
+
+# Numbers that draws of the coreset posterior may take during a fit: about five minutes.
+MOST_WORK = 10**12
+# Beyond so many parameters the draws of a pass leave most directions unseen, and matching them means little.
+MOST_MATCHED_DIM = 512
 
 # Coresets that grow: numbers (rows x draws) that the search for the next point may look at (all rows of most
 # data sets), and steps on the weights after each addition: natural gradients need few, Adam the paper's.
@@ -90,6 +98,8 @@ def choose_engine(
     model: Model,
     data: Rows,
     objective: Objective,
+    size: int,
+    row_cost: int,
     *,
     family: Family | None,
     inner: Inner | None,
@@ -104,21 +114,32 @@ def choose_engine(
     # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
     point = family is not None and not family.has_density
     direct = objective.sees_core and not point
-    heavy = is_heavy(model, one_row(data))
+    heavy = row_cost >= HEAVY
     in_memory = isinstance(data, Dataset)
+    stepwise = batch_size is not None or not by_passes
+    nothing_asked = family is None and inner is None and optimizer is None
+    if nothing_asked and direct and not stepwise and SMALL_MODEL < model.dim <= MOST_MATCHED_DIM:
+        # No normal that is affordable covers so many parameters.
+        inner = Chains() if is_affordable(Chains(), row_cost + model.dim, size) else None
+    if optimizer is None and inner is not None and inner.keeps_draws and not stepwise:
+        optimizer = SlopeMatching()
     if optimizer is None:
         small = direct and inner is None and model.dim <= SMALL_MODEL
         stands_still = inner is not None and not inner.passes_gradient
         by_steps = Adam(HEAVY_RATE) if heavy else Adam()
-        stepwise = stands_still or batch_size is not None or not by_passes
-        regressions = NaturalGradient() if stepwise else Matching()
+        regressions = NaturalGradient() if stands_still or stepwise else Matching()
         optimizer = regressions if small or stands_still else by_steps
-    if not in_memory and not optimizer.needs_view:
+    if not in_memory and not optimizer.by_passes:
         raise InputError(
             f"{type(optimizer).__name__} looks at rows hundreds of times, and these are not in memory; use "
             "optimizer=Matching() if the model is small, or fit a Dataset, such as a sample of the rows."
         )
     regresses = optimizer.needs_exact_data
+    if optimizer.needs_draws:
+        inner = Chains() if inner is None else inner
+        if not inner.keeps_draws:
+            name = type(optimizer).__name__
+            raise InputError(f"{name} needs draws of the coreset posterior; use inner=Chains() or SMC().")
     if inner is None:
         inner = Alternating(Implicit()) if regresses else HEAVY_INNER if heavy else LIGHT_INNER
     flows = inner.passes_gradient and optimizer.uses_inner_gradient
@@ -133,17 +154,33 @@ def choose_engine(
         # A full covariance learned from few noisy draws, as Adam's are, is worse than a diagonal one.
         diagonal = MeanField(HEAVY_PACE, HEAVY_WIDTH) if heavy else MeanField()
         family = FullRank() if model.dim <= SMALL_MODEL and regresses else diagonal
+    if inner.keeps_draws:
+        family = family_of_draws(family)
+        objective = with_draws(objective, inner.num_kept)
     num_samples = objective.num_samples
     if num_samples is None:
         many = max(FEWEST_NATURAL_DRAWS, 4 * model.dim)
         if optimizer.needs_view:
             many = matching_draws(data)
         num_samples = many if regresses else HEAVY_DRAWS if heavy else NESTED_DRAWS
-        is_none = lambda leaf: leaf is None  # noqa: E731
-        objective = eqx.tree_at(lambda o: o.num_samples, objective, num_samples, is_leaf=is_none)
-    looks = 0 if optimizer.needs_view else num_samples * optimizer.default_steps
+        objective = with_draws(objective, num_samples)
+    looks = 0 if optimizer.by_passes else num_samples * optimizer.default_steps
     rows = choose_batch(batch_size, data, looks, heavy)
     return Engine(family, objective, num_samples, inner, optimizer, rows)
+
+
+def with_draws(objective: Objective, num_samples: int) -> Objective:
+    """The objective with its number of draws settled."""
+    return eqx.tree_at(lambda o: o.num_samples, objective, num_samples, is_leaf=lambda leaf: leaf is None)
+
+
+def family_of_draws(shape: Family) -> Sampled:
+    """The family of a fit whose posterior is draws, with a normal of this shape around them."""
+    if isinstance(shape, Sampled):
+        return shape
+    if not isinstance(shape, FullRank | MeanField):
+        raise InputError(f"Chains need family=FullRank() or MeanField(), not {type(shape).__name__}().")
+    return Sampled(shape)
 
 
 def one_row(data: Rows) -> Dataset:
@@ -169,6 +206,16 @@ def matching_draws(data: Rows) -> int:
     """
     draws = MATCHING_NUMBERS // data.num_rows
     return max(FEWEST_MATCHING_DRAWS, min(MOST_MATCHING_DRAWS, 2 * (draws // 2)))
+
+
+def row_cost(model: Model, data: Rows) -> int:
+    """Numbers that a model makes for one row: what it costs to look at."""
+    return numbers_per_row(model, one_row(data))
+
+
+def is_affordable(inner: Inner, numbers: int, size: int) -> bool:
+    """Whether draws given so many points, of so many numbers each, take minutes at most."""
+    return numbers * size * inner.evaluations <= MOST_WORK
 
 
 def keeps_expansion(model: Model, data: Rows, optimizer: Optimizer, batch_size: int) -> bool:

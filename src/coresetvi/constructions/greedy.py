@@ -236,9 +236,10 @@ class GreedyPlan(Plan):
         def write(leaf, value):
             return leaf.at[place].set(jnp.asarray(value, leaf.dtype), mode="drop")
 
+        places = units.raw_locations(candidates.x[row])
         frozen = {
             **old.frozen,
-            "x": write(old.frozen["x"], (candidates.x[row] - units.mean) / units.scale),
+            **{name: write(old.frozen[name], place) for name, place in places.items()},
             "active": write(old.frozen["active"], 1.0),
         }
         if candidates.y is not None:

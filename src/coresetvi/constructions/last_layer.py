@@ -31,6 +31,7 @@ from ..models.base import Model, weighted_log_likelihood
 from ..models.layers import LastLayerModel, with_ones
 from ..weights import Simplex, WeightMap
 from .base import Construction, Plan
+from .moving_columns import columns_that_stay, leaves_to_learn
 from .network_training import NetworkTraining, Pool
 from .parametrisation import Parametrisation, parametrise
 from .plain import PlainInference, PlainPlan, PlainState
@@ -113,7 +114,9 @@ class LastLayerPSVI(Construction):
 
     def settle(self, model: Model, data: Dataset) -> "LastLayerPlan":
         network, family = last_layer_of(model, data)
-        parametrisation = parametrise(data, self.weights, self.learn, model.num_classes)
+        still = columns_that_stay(model, data)
+        learn = leaves_to_learn(self.learn, self.learn, still, model, data)
+        parametrisation = parametrise(data, self.weights, learn, model.num_classes, still)
         return LastLayerPlan(self, network, data, family, parametrisation)
 
 

@@ -5,23 +5,20 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from ..data.dataset import Dataset
 from ..families.base import Family, Psi
-from ..families.importance import log_weights, normalise, normalised_ess
 from ..families.initial import start_family
 from ..inner.base import Inner, InnerProblem, Leaves
-from ..models.base import Model, weighted_log_likelihood
+from ..models.base import Model
+from ..models.log_joint import LogJoint
 from ..models.sums import Quadratic, log_joints, log_likelihood_rises
 from ..objectives import Objective
 from ..outer.base import Optimizer, OptimizerState, Target, mean_draw
 from .base import Construction, Plan
+from .coverage import MIN_EFFECTIVE_DRAWS, WELL_COVERED, effective_draws, has_other_modes, is_concave
 from .parametrisation import Parametrisation, points_of
-
-# Importance sampling from r works if the first step's draws leave more than this many effective ones.
-MIN_EFFECTIVE_DRAWS = 4.0
 
 
 class CoresetState(eqx.Module):
@@ -32,7 +29,9 @@ class CoresetState(eqx.Module):
     psi: Psi
     optimizer: OptimizerState
     indices: Array | None
-    surrogate: Quadratic | None
+    surrogate: Quadratic | None = None
+    # KL divergence from the data's posterior that a last pass found, once a fit is over.
+    nearest: Array | None = None
 
 
 class CoresetTarget(Target):
@@ -59,7 +58,10 @@ class CoresetTarget(Target):
             thetas, proposal = jax.vmap(self.family.sample_and_log_prob, (None, 0))(psi, noise)
             return -jnp.mean(log_joints(self.model, thetas, self.coreset(learned)) - proposal)
 
-        return InnerProblem(loss, self.family, self.model.dim)
+        def log_joint(learned, reference):
+            return LogJoint(self.model, self.coreset(learned), reference)
+
+        return InnerProblem(loss, self.family, self.model.dim, log_joint)
 
     def solve(self, learned, psi):
         return self.inner.solve(self.inner_problem(), learned, psi, self.inner_key)
@@ -93,7 +95,11 @@ class GradientConstruction(Construction):
 
 
 class LearnedPlan(Plan):
-    """BB PSVI with every choice made. `instead` is what to settle if r turns out not to cover its target."""
+    """BB PSVI with every choice made.
+
+    `instead` is what to settle if r turns out not to cover its target, and `among_modes` if there are modes
+    that it does not know of.
+    """
 
     construction: GradientConstruction
     model: Model
@@ -110,10 +116,15 @@ class LearnedPlan(Plan):
     batch_size: int
     expands: bool
     instead: GradientConstruction | None
+    among_modes: GradientConstruction | None = None
 
     @property
     def default_steps(self):
         return self.optimizer.default_steps
+
+    @property
+    def records(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.inner.records
 
     def target(self, state: CoresetState, keys) -> CoresetTarget:
         """The coreset's side of a step from this state."""
@@ -140,53 +151,30 @@ class LearnedPlan(Plan):
         return fresh
 
     def reconsider(self, states, keys) -> "LearnedPlan | None":
-        """Whether r covers the coreset posterior is the natural gradient's premise: measured, not guessed.
+        """Whether r covers the coreset posterior is the premise of importance weights: measured, not guessed.
 
-        A log-density that is concave where the fit starts gives no reason for doubt, if r may have any
-        covariance. Otherwise the inner problem must converge and the importance weights must leave more than
-        a few draws alive. If not, information can reach the coreset only through psi*, by nested gradients.
+        A log-density that is concave wherever r reaches gives no reason for doubt, if r may have any
+        covariance. Otherwise the inner problem must converge and the importance weights must leave enough
+        draws alive. If not, chains take the place of r; where they are too dear, a few draws are enough for
+        r to go on, and with fewer information can reach the coreset only through psi*, by nested gradients.
+        If so, a look from far away tells whether r covers all of it; if not, tempered particles do.
         What is compiled for this is a fraction of a step.
         """
         if self.instead is None:
             return None
         pairs = list(zip(states, keys, strict=True))
-        if self.family.any_covariance and all(is_concave(self, state) for state, _ in pairs):
+        if self.family.any_covariance and all(is_concave(self, state, key) for state, key in pairs):
             return None
-        if all(bool(r_covers(self, state, key)) for state, key in pairs):
-            return None
-        return self.instead.settle(self.model, self.data)
+        other = self.instead.settle(self.model, self.data)
+        enough = WELL_COVERED * self.num_samples if other.inner.keeps_draws else MIN_EFFECTIVE_DRAWS
+        if not all(float(effective_draws(self, state, key)) > enough for state, key in pairs):
+            return other
+        # Draws of r cannot tell of modes that r does not know.
+        if self.among_modes is not None and any(has_other_modes(self, state, key) for state, key in pairs):
+            return self.among_modes.settle(self.model, self.data)
+        return None
 
     def extract(self, state: CoresetState):
         moved = "x" in state.learned or "y" in state.learned
         leaves = {**state.frozen, **state.learned}
         return points_of(self.parametrisation, leaves, None if moved else state.indices), state.psi
-
-
-def is_concave(plan: LearnedPlan, state: CoresetState) -> bool:
-    """Whether the coreset's log-joint curves downwards in all directions where r starts."""
-    coreset = points_of(plan.parametrisation, {**state.frozen, **state.learned})
-    curvature = joint_curvature(plan.model, state.psi["mean"], coreset)
-    return bool(np.linalg.eigvalsh(np.asarray(curvature, np.float64)).max() < 0)
-
-
-@eqx.filter_jit
-def joint_curvature(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, "d d"]:
-    """The Hessian of log p(theta) + sum_n weight_n log p(y_n | x_n, theta)."""
-    return jax.hessian(lambda theta: weighted_log_likelihood(model, theta, data) + model.log_prior(theta))(
-        theta
-    )
-
-
-@eqx.filter_jit
-def r_covers(plan: LearnedPlan, state: CoresetState, key: PRNGKeyArray) -> Bool[Array, ""]:
-    """Whether the first step's r is found, and its draws count for the coreset posterior."""
-    index = jnp.asarray(0)
-    *keys, start_key = jax.random.split(jax.random.fold_in(key, index), 4)
-    target = plan.target(state, keys)
-    psi = plan.inner.begin(state.psi, plan.fresh_start(state), index, start_key)
-    # Not by `ask`: a first pass may be asked around another place than r.
-    psi, inner = target.solve(state.learned, psi)
-    thetas, proposal = target.draw(state.learned, psi)
-    core = target.core(state.learned, thetas, mean_draw(thetas))
-    ess = normalised_ess(normalise(log_weights(core, target.prior(thetas), proposal)))
-    return inner.accepted & (ess * plan.num_samples > MIN_EFFECTIVE_DRAWS)

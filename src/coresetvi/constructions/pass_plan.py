@@ -35,11 +35,13 @@ from ..models.question import LocalView
 from ..outer.base import Answer, ViewedTarget
 from ..outer.matching import IMPROVEMENT, LITTLE, Matching
 from ..outer.nearness import gaussian_kl
+from .group_start import factors_of, mended, with_groups
 from .informative_start import informative_rows
 from .learned_plan import CoresetState, CoresetTarget, LearnedPlan
 from .parametrisation import Parametrisation, raw_leaves
+from .pass_programs import ask, solve, tell_exactly
 from .schedule import Schedule, fixed_schedule
-from .starts import check_size, starting_leaves
+from .starts import check_size, group_weights, starting_leaves
 
 # Rows of the first sample for every point of the coreset, at least.
 ROWS_PER_POINT = 4
@@ -55,6 +57,10 @@ class PassTarget(CoresetTarget, ViewedTarget):
 
     def normal_noise(self):
         return draw_noise(self.noise_key, self.num_samples, self.model.dim)
+
+    @property
+    def records(self):
+        return self.inner.records
 
     def core_view(self, learned, question):
         return ViewOfRows(self.model)(self.coreset(learned), question)
@@ -87,11 +93,13 @@ class PassPlan(LearnedPlan):
     def start(self, key, initial=None):
         points_key, theta_key, sample_key = jax.random.split(key, 3)
         sample = sample_of(self.data, sample_key, ROWS_PER_POINT * self.size)
+        sample = with_groups(sample, self.data, self.parametrisation.still)
         mode = self.sample_mode(sample, theta_key)
         learned, frozen, indices = self.starting_leaves(sample, mode, points_key, initial)
         dtype = sample.x.dtype
         anchor, factor = jnp.asarray(mode.theta, dtype), jnp.asarray(mode.factor, dtype)
         psi = self.family.around(anchor, factor)
+        psi = self.inner.prepare(self.family, psi, self.model, theta_key)
         trail = self.optimizer.begin_at(learned, psi, anchor, factor, num_samples=self.num_samples)
         return CoresetState(learned, frozen, psi, trail, indices, surrogate=None)
 
@@ -100,11 +108,16 @@ class PassPlan(LearnedPlan):
         psi = start_family(self.family, self.model, sample, key)
         mean, covariance = self.family.moments(psi)
         scale = np.sqrt(np.diagonal(np.asarray(covariance)))
-        return find_mode(self.model, sample, np.asarray(mean), np.diag(scale))
+        mode = find_mode(self.model, sample, np.asarray(mean), np.diag(scale))
+        if np.all(np.isfinite(mode.theta)) and np.all(np.isfinite(mode.factor)):
+            return mode
+        return Mode(np.asarray(mean), np.diag(scale), mode.passes, found=False)
 
     def starting_leaves(self, sample: Dataset, mode: Mode, key, initial):
         """Leaves that move, leaves that stay, and the rows they came from."""
         given = (self.parametrisation, self.model, sample, self.size)
+        if initial is None and not mode.found and self.init in ("best", "informative"):
+            return starting_leaves(*given, "subset", self.learn, key, initial)
         if initial is not None or self.init not in ("best", "informative"):
             return starting_leaves(*given, self.init, self.learn, key, initial)
         check_size(self.size, sample)
@@ -112,6 +125,7 @@ class PassPlan(LearnedPlan):
         if self.init == "informative":
             return informative
         few = first_rows(sample, max(MOST_CLUSTERED, ROWS_PER_POINT * self.size))
+        few = with_groups(few, sample, self.parametrisation.still)
         spread = starting_leaves(*given[:2], few, self.size, "spread", self.learn, key, None)
         question = ask_on_the_way(mode.theta, mode.factor, None)
         view = view_of(self.model, sample, question)
@@ -123,12 +137,17 @@ class PassPlan(LearnedPlan):
 
     def informative_leaves(self, sample: Dataset, mode: Mode, key):
         """Rows that say most about the posterior."""
-        rows, weights = informative_rows(
-            self.model, sample, self.size, mode.theta, mode.factor, host_generator(key)
+        generator, units = host_generator(key), self.parametrisation
+        rows, weights = informative_rows(self.model, sample, self.size, mode.theta, mode.factor, generator)
+        factors = factors_of(sample, units.still, units.num_classes, self.size)
+        if factors:
+            rows = mended(rows, factors, np.asarray(sample.weights, np.float64), generator)
+        chosen = sample.take(rows)
+        if factors:
+            weights = group_weights(sample, chosen, weights, units, self.size)
+        leaves = raw_leaves(
+            units, units.raw_locations(chosen.x), chosen.y, jnp.asarray(weights, chosen.x.dtype), 0.0
         )
-        chosen, units = sample.take(rows), self.parametrisation
-        x = (np.asarray(chosen.x) - np.asarray(units.mean)) / np.asarray(units.scale)
-        leaves = raw_leaves(units, x, chosen.y, jnp.asarray(weights, chosen.x.dtype), 0.0)
         learned = {name: leaf for name, leaf in leaves.items() if name in self.learn}
         frozen = {name: leaf for name, leaf in leaves.items() if name not in self.learn}
         return learned, frozen, chosen.indices
@@ -141,7 +160,7 @@ class PassPlan(LearnedPlan):
         """Compile both halves of a step, at the same time, with an answer that moves nothing."""
         target = self.target(state, (*jax.random.split(jax.random.key(0)), None))
         before = (self.optimizer, target, state.learned, state.psi, state.optimizer)
-        draft, answer = self.optimizer.blank(state.optimizer, state.psi)
+        draft, answer = self.optimizer.blank(state.optimizer, state.psi, self.records)
         with ThreadPoolExecutor(2) as pool:
             told = pool.submit(tell_exactly, *before, draft, answer)
             ask(*before)
@@ -192,51 +211,9 @@ def is_over(kl: np.ndarray, enough: float) -> bool:
 
 
 @quick_jit
-def ask(optimizer, target, learned, psi, state):
-    """The first half of a step, compiled."""
-    return optimizer.ask(target, learned, psi, state)
-
-
-@quick_jit
-def tell(optimizer, target, learned, psi, state, draft, answer):
-    """The second half of a step, compiled."""
-    return optimizer.tell(target, learned, psi, state, jnp.asarray(1.0), draft, answer)
-
-
-def tell_exactly(*given):
-    """`tell` in float64, whatever the rows are in: what it returns is in the caller's type again.
-
-    Rows round a million times, each in its own way; a point that stands for a hundred thousand rows rounds
-    once for all of them. In float32 the log-likelihood of such points would be noise where it matters.
-    """
-    types = {jnp.floating: jnp.result_type(float), jnp.integer: jnp.result_type(int)}
-    with jax.enable_x64(True):
-        moved = tell(*with_types(given, {jnp.floating: jnp.float64}))
-        return with_types(moved, types)
-
-
-def with_types(tree, types):
-    """The tree, with its arrays of these kinds in other types; on the host, where nothing is compiled."""
-
-    def convert(leaf):
-        for kind, wanted in types.items():
-            if eqx.is_array(leaf) and jnp.issubdtype(leaf.dtype, kind):
-                return jnp.asarray(np.asarray(leaf).astype(wanted))
-        return leaf
-
-    return jax.tree.map(convert, tree)
-
-
-@quick_jit
 def distance_of(parametrisation: Parametrisation, leaves: Leaves, model: Model, question, view: LocalView):
     """KL divergence in nats of these points' posterior from that of rows with this view, taken for normal."""
     prior = view_of_prior(model, question)
     core = ViewOfRows(model)(parametrisation.build(leaves), question)
     parts = [(one.slope + prior.slope, -one.curvature - prior.curvature) for one in (core, view)]
     return gaussian_kl(*parts[0], *parts[1])
-
-
-@quick_jit
-def solve(target, learned, psi):
-    """r on the coreset, compiled."""
-    return target.solve(learned, psi)

@@ -9,12 +9,13 @@ from jaxtyping import Array, PRNGKeyArray
 from .._checks import short
 from .._keys import host_generator
 from ..data.clusters import spread_rows
-from ..data.dataset import Dataset
+from ..data.dataset import Dataset, concatenate
 from ..errors import InputError
 from ..inner.base import Leaves
 from ..models.base import Model
 from ..weights import WeightMap
-from .parametrisation import LEARNABLE, Parametrisation, given_leaves, raw_leaves
+from .group_start import cells_of, covering_rows, factors_of, raked
+from .parametrisation import LEARNABLE, Parametrisation, Places, given_leaves, raw_leaves
 
 STARTS = ("subset", "spread", "noise", "informative", "best")
 
@@ -50,21 +51,38 @@ def start_leaves(
         raise InputError(f'init="{start}" belongs to optimizer=Matching(); use "subset" with others.')
     generator = host_generator(key)
     if start == "noise":
-        x = generator.standard_normal((size, *data.x.shape[1:]))
+        places = noise_locations(parametrisation, data, size, generator)
         y = even_labels(data, size, parametrisation.num_classes)
         return raw_leaves(
-            parametrisation, x, y, start_weights(data, y, parametrisation.num_classes, size), 0.0
+            parametrisation, places, y, start_weights(data, y, parametrisation.num_classes, size), 0.0
         ), None
+    factors = factors_of(data, parametrisation.still, parametrisation.num_classes, size)
     rows = stratified_rows(data, size, parametrisation, generator)
     # No start but a given one has a total of its own: unit weights are to stay unit weights.
     if start == "spread":
-        chosen = spread_rows(data, rows)
+        strata = cells_of(factors, np.asarray(data.weights, np.float64)).of_row if factors else None
+        chosen = spread_rows(data, rows, strata)
         weights = chosen.weights
     else:
         chosen = data.take(rows)
         weights = start_weights(data, chosen.y, parametrisation.num_classes, size)
-    x = (np.asarray(chosen.x) - np.asarray(parametrisation.mean)) / np.asarray(parametrisation.scale)
-    return raw_leaves(parametrisation, x, chosen.y, weights, 0.0), chosen.indices
+    if factors:
+        weights = group_weights(data, chosen, np.asarray(weights), parametrisation, size)
+    places = parametrisation.raw_locations(chosen.x)
+    return raw_leaves(parametrisation, places, chosen.y, weights, 0.0), chosen.indices
+
+
+def noise_locations(
+    parametrisation: Parametrisation, data: Dataset, size: int, generator: np.random.Generator
+) -> Places:
+    """Noise in the columns that may move; the others are those of random rows."""
+    x = generator.standard_normal((size, *data.x.shape[1:]))
+    if not parametrisation.still:
+        return {"x": x}
+    weights = np.asarray(data.weights, dtype=np.float64)
+    rows = generator.choice(len(data), size, p=weights / weights.sum())
+    taken = parametrisation.raw_locations(data.take(rows).x)
+    return {**taken, "x": x[:, parametrisation.moving]}
 
 
 def stratified_rows(
@@ -73,9 +91,12 @@ def stratified_rows(
     """Random rows without replacement, every class represented.
 
     Classes get equal numbers when the weights can make up for it, else numbers in proportion to their weight.
+    Where columns that do not move split the rows into groups, those are covered first.
     """
     check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
+    if factors := factors_of(data, parametrisation.still, parametrisation.num_classes, size):
+        return covering_rows(factors, weights, size, generator)
     if parametrisation.num_classes is None or data.y is None:
         return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
     labels = np.asarray(data.y)
@@ -89,6 +110,19 @@ def stratified_rows(
         chance = weights[members] / weights[members].sum()
         rows.append(generator.choice(members, number, replace=False, p=chance))
     return np.concatenate(rows)
+
+
+def group_weights(
+    data: Dataset, chosen: Dataset, weights: np.ndarray, parametrisation: Parametrisation, size: int
+) -> Array:
+    """Weights of chosen rows, scaled so that groups and classes weigh what they do in the data."""
+    both = concatenate(data, chosen)
+    factors = factors_of(both, parametrisation.still, parametrisation.num_classes, size)
+    first = [codes[: len(data)] for codes in factors]
+    found = raked(
+        weights, [codes[len(data) :] for codes in factors], first, np.asarray(data.weights, np.float64)
+    )
+    return jnp.asarray(found, data.x.dtype)
 
 
 def check_size(size: int, data: Dataset) -> None:

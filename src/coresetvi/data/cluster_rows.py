@@ -20,8 +20,14 @@ class ClusterRows(StreamedRows):
     differs. A worker that dies changes nothing, for others read its rows again.
     """
 
-    def __init__(self, partitions: Partitions, batch_rows: int | None = None):
-        super().__init__(partitions, batch_rows)
+    def __init__(
+        self,
+        partitions: Partitions,
+        batch_rows: int | None = None,
+        fixed: object = None,
+        bounds: object = None,
+    ):
+        super().__init__(partitions, batch_rows, fixed, bounds)
         self._partitions = partitions
 
     def total(self, of_rows: Callable[..., PyTree], *arguments: PyTree) -> PyTree:

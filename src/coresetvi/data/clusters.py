@@ -2,17 +2,19 @@
 
 import numpy as np
 
+from .column_limits import column_facts
 from .dataset import Dataset
 
 # Rounds of Lloyd's algorithm, and the rows of a class that take part in it: more change little.
 ROUNDS, MOST_ROWS = 20, 20_000
 
 
-def spread_rows(data: Dataset, rows: np.ndarray) -> Dataset:
+def spread_rows(data: Dataset, rows: np.ndarray, strata: np.ndarray | None = None) -> Dataset:
     """The rows nearest to the cluster centres that Lloyd's algorithm finds from `rows`.
 
     Clusters are those of each label that has at most as many values as `rows`; otherwise the label is one
-    more column. Distances are in units of the columns' deviations. The weights add up to the data's.
+    more column. With `strata`, a number for every row, they are those of each stratum. Distances are in units
+    of the columns' deviations. The weights add up to the data's.
 
     >>> data = Dataset([[0.0], [1.0], [2.0], [10.0]])
     >>> found = spread_rows(data, np.array([0, 3]))
@@ -30,6 +32,7 @@ def spread_rows(data: Dataset, rows: np.ndarray) -> Dataset:
                 [points, (labels - labels.mean(axis=0)) / np.where(deviation, deviation, 1)]
             )
             labels = np.zeros(len(data))
+    labels = labels if strata is None else strata
     chosen, masses = [], []
     for label in np.unique(labels[rows]):
         members = np.flatnonzero((labels == label) & (weights > 0))
@@ -37,14 +40,8 @@ def spread_rows(data: Dataset, rows: np.ndarray) -> Dataset:
         chosen.append(members[found])
         masses.append(mass)
     picked = data.take(np.concatenate(chosen))
-    return Dataset(
-        picked.x,
-        picked.y,
-        np.concatenate(masses),
-        columns=picked.columns,
-        target=picked.target,
-        indices=picked.indices,
-    )
+    masses = np.concatenate(masses)
+    return Dataset(picked.x, picked.y, masses, indices=picked.indices, **column_facts(picked))
 
 
 def cluster(points: np.ndarray, weights: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,6 +17,8 @@ from jaxtyping import PRNGKeyArray, PyTree
 from ..errors import InputError
 from . import frames
 from .arrays import is_traced, is_whole, read, read_rows, read_weights, to_float, to_int
+from .column_limits import Bounds, GivenBounds, check_within, column_bounds, fixed_columns
+from .drawing import draw_rows, rows_of, strata_rows
 from .rows import LabelSummary, Rows, compiled_sum, first_of_each, summarise_labels
 from .scaling import weighted_scale
 
@@ -31,6 +33,8 @@ class Dataset(Rows, eqx.Module):
 
     `x` and `y` may be numpy or jax arrays, lists, or pandas, polars or pyarrow frames and series.
     If `x` is a frame, `y` and `weights` may name columns of it, which are then taken out of `x`.
+    `fixed` are columns, by name or number, that learned points leave alone, such as group numbers; `bounds`
+    keeps those of other columns within limits: `{"exposure": (0, None)}`.
 
     >>> data = Dataset([[1, 2], [3, 4], [5, 6]], [0, 1, 1], weights=[1, 1, 2])
     >>> data.x.shape, data.y.dtype, float(data.total_weight)
@@ -47,6 +51,8 @@ class Dataset(Rows, eqx.Module):
     indices: jax.Array | None  # (n,) rows of the larger data set these were taken from
     columns: tuple[str, ...] | None = eqx.field(static=True)
     target: str | None = eqx.field(static=True)
+    fixed: tuple[int, ...] = eqx.field(static=True)  # columns that learned points leave alone
+    bounds: Bounds = eqx.field(static=True)  # (column, lowest, highest) of learned points
 
     def __init__(
         self,
@@ -57,6 +63,8 @@ class Dataset(Rows, eqx.Module):
         columns: Sequence[str] | None = None,
         target: str | None = None,
         indices: object = None,
+        fixed: Sequence[str | int] | None = None,
+        bounds: GivenBounds | None = None,
     ):
         table = frames.columns_of(x, "x")
         if isinstance(y, str):
@@ -77,6 +85,10 @@ class Dataset(Rows, eqx.Module):
                 f"{values.shape[1:]}; give one name per column"
             )
         self.x = to_float(values, "x", self.columns)
+        self.fixed = fixed_columns(fixed, self.columns, values.shape[1:])
+        self.bounds = column_bounds(bounds, self.columns, values.shape[1:])
+        if self.bounds and not is_traced(self.x):
+            check_within(np.asarray(self.x), self.bounds, self.columns)
         self.y, self.target = None, target
         if y is not None:
             labels, names = read_rows(y, "y", frames.columns_of(y, "y"), len(values))
@@ -192,14 +204,9 @@ class Dataset(Rows, eqx.Module):
             raise InputError(f"batch_size is {batch_size}; it must be at least 1")
         if batch_size >= len(self):
             return self
-        # Python's own sizes and 64-bit numpy: b * n overflows 32 bits, and a float32 position
-        # could not reach every row beyond 2**24.
-        edges = np.arange(batch_size + 1, dtype=np.int64) * len(self) // batch_size
-        bounds = edges.astype(jnp.result_type(int))
-        rows = jax.random.randint(key, (batch_size,), bounds[:-1], bounds[1:])
+        rows, factor = strata_rows(key, len(self), batch_size)
         picked = self._gather(rows)
-        factor = jnp.asarray(np.diff(edges) * (batch_size / len(self)), self.weights.dtype)
-        return _replace(picked, weights=picked.weights * factor)
+        return _replace(picked, weights=picked.weights * jnp.asarray(factor, self.weights.dtype))
 
     def scale(self) -> tuple[jax.Array, jax.Array]:
         """Weighted mean and standard deviation of `x` over the rows, each of shape `x.shape[1:]`.
@@ -254,7 +261,8 @@ class Dataset(Rows, eqx.Module):
         >>> Dataset([[1.0]]).fingerprint() == Dataset([[1.0]], [0]).fingerprint()
         False
         """
-        found = hashlib.sha256(repr((self.columns, self.target)).encode())
+        limits = (self.fixed, self.bounds) if self.fixed or self.bounds else ()
+        found = hashlib.sha256(repr((self.columns, self.target, *limits)).encode())
         for values in self.to_numpy():
             found.update(b"none" if values is None else f"{values.shape}{values.dtype}".encode())
             found.update(b"" if values is None else np.ascontiguousarray(values).data)
@@ -262,28 +270,6 @@ class Dataset(Rows, eqx.Module):
 
 
 Coreset = Dataset
-
-
-def rows_of(leaf: jax.Array, rows: jax.Array) -> jax.Array:
-    """These rows of an array; by numpy where the host has it, for JAX would compile every shape."""
-    if is_traced((leaf, rows)) or {device.platform for device in leaf.devices()} != {"cpu"}:
-        return jnp.take(leaf, rows, axis=0)
-    return jnp.asarray(np.asarray(leaf)[np.asarray(rows)])
-
-
-def draw_rows(key: PRNGKeyArray, num_rows: int, count: int) -> np.ndarray:
-    """The numbers of `count` different rows in random order; of all, in order, if there are no more.
-
-    >>> draw_rows(jax.random.key(0), 3, 5)
-    array([0, 1, 2])
-    """
-    if count < 1:
-        raise InputError(f"count is {count}; draw at least one row")
-    if count >= num_rows:
-        return np.arange(num_rows)
-    # numpy needs time and memory for `count` numbers only, JAX for a permutation of all rows.
-    generator = np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
-    return generator.choice(num_rows, count, replace=False)
 
 
 def unchecked(
@@ -294,6 +280,8 @@ def unchecked(
     columns: tuple[str, ...] | None = None,
     target: str | None = None,
     indices: jax.Array | None = None,
+    fixed: tuple[int, ...] = (),
+    bounds: Bounds = (),
 ) -> Dataset:
     """A data set of arrays that are known to be right, for compiled code: no conversion and no check.
 
@@ -301,8 +289,9 @@ def unchecked(
     3
     """
     data = object.__new__(Dataset)
-    fields = {"x": x, "y": y, "weights": weights, "indices": indices, "columns": columns, "target": target}
-    for name, value in fields.items():
+    fields = {"x": x, "y": y, "weights": weights, "indices": indices}
+    facts = {"columns": columns, "target": target, "fixed": fixed, "bounds": bounds}
+    for name, value in (fields | facts).items():
         object.__setattr__(data, name, value)  # frozen, as every Equinox module is
     return data
 
@@ -335,7 +324,13 @@ def concatenate(*datasets: Dataset) -> Dataset:
         parts = [getattr(data, name) for data in datasets]
         return None if any(part is None for part in parts) else jnp.concatenate(parts)
 
-    return _replace(first, **{name: join(name) for name in ("x", "y", "weights", "indices")})
+    x, y, weights, indices = (join(name) for name in ("x", "y", "weights", "indices"))
+    assert x is not None and weights is not None
+    # What one of them leaves alone, all of them together do.
+    fixed = tuple(sorted({column for data in datasets for column in data.fixed}))
+    bounds = next((data.bounds for data in datasets if data.bounds), ())
+    names = {"columns": first.columns, "target": first.target}
+    return unchecked(x, y, weights, indices=indices, fixed=fixed, bounds=bounds, **names)
 
 
 def _replace(data: Dataset, **leaves: jax.Array | None) -> Dataset:

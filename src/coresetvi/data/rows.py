@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
 if TYPE_CHECKING:
+    from .column_limits import Bounds
     from .dataset import Dataset
 
 # Labels with more different whole numbers than this are amounts to everyone.
@@ -50,6 +51,8 @@ class Rows(abc.ABC):
 
     columns: tuple[str, ...] | None  # names of the numbers in a row of x, if they have names
     target: str | None  # name of the labels, if they have one
+    fixed: tuple[int, ...] = ()  # columns that learned points leave alone
+    bounds: "Bounds" = ()  # (column, lowest, highest) that learned points keep
     # What the labels 0 … C-1 stand for, if they were text.
     classes: ClassVar[tuple[str, ...] | None] = None
     # How often all rows have been read so far; rows in memory never are.

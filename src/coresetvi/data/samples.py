@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from .column_limits import column_facts
 from .dataset import Dataset, concatenate, unchecked
 from .rows import Rows, first_of_each
 
@@ -35,5 +36,4 @@ def first_rows(sample: Dataset, count: int) -> Dataset:
 def reweighted(rows: Dataset, total: float) -> Dataset:
     """The same rows, weighing `total` together."""
     factor = total / float(rows.total_weight)
-    names = {"columns": rows.columns, "target": rows.target, "indices": rows.indices}
-    return unchecked(rows.x, rows.y, rows.weights * factor, **names)
+    return unchecked(rows.x, rows.y, rows.weights * factor, indices=rows.indices, **column_facts(rows))

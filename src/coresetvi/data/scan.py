@@ -10,6 +10,7 @@ from .arrow_rows import ArrowRows, is_arrow
 from .cluster_client import connect
 from .cluster_rows import ClusterRows
 from .cluster_source import FilePartitions, FramePartitions, Partitions
+from .column_limits import GivenBounds, column_bounds, fixed_columns
 from .column_use import WantedColumns
 from .row_files import RowFiles, check_file_to_read, find_files
 from .row_source import Batches, RowSource
@@ -24,6 +25,8 @@ def scan(
     columns: Sequence[str] | None = None,
     batch_rows: int | None = None,
     client: object = None,
+    fixed: Sequence[str | int] | None = None,
+    bounds: GivenBounds | None = None,
 ) -> StreamedRows:
     """Rows that are read in blocks whenever they are needed, so that they need not fit in memory.
 
@@ -32,6 +35,9 @@ def scan(
     `Dataset`, (x, y), (x, y, weights) or a data frame. `target` and `weights` name columns, and `columns`
     those of x if not all the others are meant. At most `batch_rows` rows are looked at together. Labels that
     are text become 0 … C-1 in sorted order; `classes` of the result has their names.
+
+    `fixed` names columns of x that learned points leave alone, and `bounds` the limits of others, as for a
+    `Dataset`.
 
     A Dask data frame stays on the workers of its cluster, and sums are made there; with `client`, a Dask
     client or the address of a scheduler, the workers read and keep the rows of files as well.
@@ -48,8 +54,16 @@ def scan(
         whole_number("batch_rows", batch_rows)
     wanted = wanted_columns(target, weights, columns)
     if client is not None or is_dask_frame(source):
-        return ClusterRows(find_partitions(source, wanted, client), batch_rows)
-    return StreamedRows(find_source(source, wanted), batch_rows)
+        found = find_partitions(source, wanted, client)
+        rows: StreamedRows = ClusterRows(found, batch_rows, fixed, bounds)
+    else:
+        found = find_source(source, wanted)
+        rows = StreamedRows(found, batch_rows, fixed, bounds)
+    if found.named:
+        # Names that are wrong need not wait until the rows are read.
+        fixed_columns(fixed, found.columns, rows.row_shape)
+        column_bounds(bounds, found.columns, rows.row_shape)
+    return rows
 
 
 def wanted_columns(target: object, weights: object, columns: object) -> WantedColumns:

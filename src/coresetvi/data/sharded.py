@@ -12,7 +12,9 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from .._checks import short
 from ..errors import InputError
-from .dataset import Dataset, draw_rows, unchecked
+from .column_limits import column_facts
+from .dataset import Dataset, unchecked
+from .drawing import draw_rows
 from .rows import LabelSummary, Rows
 
 AXIS = "rows"
@@ -41,6 +43,7 @@ class ShardedRows(Rows):
     def __init__(self, data: Dataset, mesh: Mesh):
         self._mesh, self._num_rows = mesh, len(data)
         self.columns, self.target = data.columns, data.target
+        self.fixed, self.bounds = data.fixed, data.bounds
         sharding = NamedSharding(mesh, PartitionSpec(AXIS))
         missing = -len(data) % mesh.size
 
@@ -54,9 +57,8 @@ class ShardedRows(Rows):
             place(data.x),
             None if data.y is None else place(data.y),
             place(data.weights, fill=False),
-            columns=data.columns,
-            target=data.target,
             indices=None if data.indices is None else place(data.indices),
+            **column_facts(data),
         )
 
     @property

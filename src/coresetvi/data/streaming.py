@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from .._keys import host_generator
 from ..errors import InputError
 from .accumulate import Accumulator
+from .column_limits import Bounds, column_bounds, fixed_columns
 from .dataset import Dataset, unchecked
 from .pieces import Piece, blocks_of, join, pad
 from .read_ahead import read_ahead
@@ -30,8 +31,11 @@ class StreamedRows(Rows):
     keeps a random sample. `passes` counts how often the rows have been read, the survey included.
     """
 
-    def __init__(self, source: RowSource, batch_rows: int | None = None):
+    def __init__(
+        self, source: RowSource, batch_rows: int | None = None, fixed: object = None, bounds: object = None
+    ):
         self._source, self._batch_rows = source, batch_rows
+        self._limits = fixed, bounds
         self._found: Survey | None = None
         self._passes = 0
 
@@ -58,6 +62,18 @@ class StreamedRows(Rows):
         if not self._source.named:
             self._survey()
         return self._source.target
+
+    @property
+    def fixed(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Columns that learned points leave alone."""
+        asked = self._limits[0]
+        return fixed_columns(asked, self.columns, self.row_shape) if asked else ()
+
+    @property
+    def bounds(self) -> Bounds:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The lowest and highest value of columns, for learned points."""
+        asked = self._limits[1]
+        return column_bounds(asked, self.columns, self.row_shape) if asked else ()
 
     @property
     def num_rows(self) -> int:
@@ -148,6 +164,7 @@ class StreamedRows(Rows):
         """A few characters of names, sizes, the count and the content of the sample."""
         found = self._survey()
         facts = [self._source.identity(), self.columns, self.target, found.num_rows, found.codes.classes]
+        facts += [self.fixed, self.bounds] if any(self._limits) else []
         digest = hashlib.sha256(repr(facts).encode())
         for values in (found.sample_rows, found.sample.x, found.sample.y, found.sample.weights):
             digest.update(b"none" if values is None else f"{values.shape}{values.dtype}".encode())
@@ -210,7 +227,8 @@ class StreamedRows(Rows):
         indices = None
         if rows is not None and (not len(rows) or rows.max() <= np.iinfo(jnp.result_type(int)).max):
             indices = jnp.asarray(rows)
-        return dataset_of(piece, self._source.columns, self._source.target, indices)
+        names = (self._source.columns, self._source.target)
+        return dataset_of(piece, *names, indices, fixed=self.fixed, bounds=self.bounds)
 
 
 def dataset_of(
@@ -218,11 +236,15 @@ def dataset_of(
     columns: tuple[str, ...] | None,
     target: str | None,
     indices: jax.Array | None = None,
+    fixed: tuple[int, ...] = (),
+    bounds: Bounds = (),
 ) -> Dataset:
     """A checked piece, whose labels are numbers, as a data set."""
     y = None if piece.y is None else jnp.asarray(piece.y)
     x, weights = jnp.asarray(piece.x), jnp.asarray(piece.weights)
-    return unchecked(x, y, weights, columns=columns, target=target, indices=indices)
+    return unchecked(
+        x, y, weights, columns=columns, target=target, indices=indices, fixed=fixed, bounds=bounds
+    )
 
 
 def sum_of_blocks(

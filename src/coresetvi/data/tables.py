@@ -13,6 +13,7 @@ from .._checks import some
 from ..errors import InputError
 from ..storage import PathLike
 from .arrays import Naming, column_entries, column_numbers
+from .column_limits import fixed_columns
 from .dataset import Dataset
 from .files import Table, open_table
 from .labels import Labels, encode_labels, known_codes
@@ -26,11 +27,13 @@ def read_table(
     *,
     kind: str = "auto",
     num_classes: int | None = None,
+    fixed: Sequence[str] = (),
 ) -> tuple[Dataset, Labels]:
     """A file as a data set and what its labels mean; all columns but target, weights and `drop` are x.
 
     `kind` says how to read the target: "classes" are encoded as 0 … C-1 in sorted order, "numbers" are kept,
-    and "auto" takes text, booleans and up to 20 different whole numbers for classes.
+    and "auto" takes text, booleans and up to 20 different whole numbers for classes. `fixed` are columns that
+    learned points leave alone.
 
     >>> import pathlib, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +50,9 @@ def read_table(
     weights = weights_column(table, weights)
     if target is None:
         raise InputError(f"which column of {path} is the target? name it with target=; it has {some(names)}")
-    check_columns(table, target=[target], weights=[] if weights is None else [weights], drop=drop)
+    check_columns(
+        table, target=[target], weights=[] if weights is None else [weights], drop=drop, fixed=fixed
+    )
     if target in (weights, *drop):
         raise InputError(f"target={target!r} is also given as weights= or drop=; name it only once")
     features = [name for name in names if name not in (target, weights, *drop)]
@@ -59,7 +64,8 @@ def read_table(
     x = input_rows(table, features)
     codes, classes = encode_labels(target_values(table, target), target, kind, num_classes)
     columns = features if table.named else None
-    return make_dataset(table, x, codes, weights, columns, target), Labels(target, classes)
+    kept = fixed_columns(fixed, features, (len(features),))
+    return make_dataset(table, x, codes, weights, columns, target, kept), Labels(target, classes)
 
 
 class NewRows(NamedTuple):
@@ -178,13 +184,14 @@ def make_dataset(
     weights: str | None,
     columns: Sequence[str] | None,
     target: str | None,
+    fixed: tuple[int, ...] = (),
 ) -> Dataset:
     """The data set of these parts of a table; its complaints name the file."""
     row_weights = None
     if weights is not None:
         row_weights = _numbers(table, weights, "give one non-negative number per row")
     try:
-        return Dataset(x, y, row_weights, columns=columns, target=target)
+        return Dataset(x, y, row_weights, columns=columns, target=target, fixed=fixed)
     except InputError as error:
         raise InputError(f"{table.path}: {error}") from error
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._checks import instance
 from ..data import files as tables
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset
 from ..data.frames import Columns, named_columns
 from ..errors import InputError
@@ -84,9 +85,8 @@ def _spread(coreset: Dataset, shares: np.ndarray, labels: np.ndarray) -> Dataset
         taken.x,
         labels[points, columns],
         shares[points, columns],
-        columns=coreset.columns,
-        target=coreset.target,
         indices=None if coreset.indices is None else taken.indices,
+        **column_facts(coreset),
     )
 
 

@@ -2,5 +2,6 @@
 
 from .base import Family
 from .gaussian import FullRank, LowRank, MeanField, Point
+from .sampled import Sampled
 
-__all__ = ["Family", "FullRank", "LowRank", "MeanField", "Point"]
+__all__ = ["Family", "FullRank", "LowRank", "MeanField", "Point", "Sampled"]

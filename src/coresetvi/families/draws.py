@@ -72,6 +72,11 @@ class Draws:
         centred = np.asarray(self.flat, np.float64) - self.mean
         return np.einsum("cs,csd,cse->de", self.weights, centred, centred)
 
+    @property
+    def from_chains(self) -> bool:
+        """Whether draws of one chain follow each other, so that chains can be compared."""
+        return "divergent" in self.stats or bool(self.about.get("kept"))
+
     def named(self) -> dict[str, np.ndarray]:
         """Every parameter of the user's pytree by its path, each of shape (chains, draws, ...)."""
         leaves = jax.tree_util.tree_flatten_with_path(eqx.filter(self.params, eqx.is_array))[0]
@@ -105,11 +110,11 @@ class Draws:
         # numpy's, which do not pass over a NaN: a parameter that never moved has no R-hat.
         worst = {name: np.max if name == "r_hat" else np.min for name in measures}
         found = {name: float(worst[name](values)) for name, values in measures.items()}
-        return found | {"divergent": float(np.mean(self.stats["divergent"]))}
+        return found | {"divergent": float(np.mean(self.stats.get("divergent", 0.0)))}
 
     def _measures(self, columns: np.ndarray) -> dict[str, np.ndarray]:
         """Rank-normalised R-hat and effective sample sizes of every column, for draws from chains."""
-        if "divergent" not in self.stats:
+        if not self.from_chains:
             return {}
         measures = np.full((3, columns.shape[-1]), np.nan)
         if columns.shape[1] >= FEWEST_JUDGED:

@@ -22,6 +22,7 @@ from ..data.dataset import Dataset
 from ..data.rows import Rows
 from ..errors import InputError, NonFiniteError
 from ..models.base import Model
+from ..models.propriety import need_enough_points
 from ..models.row_checks import check_rows
 from . import steps
 from .checkpoint import Checkpoint
@@ -110,6 +111,8 @@ def fit(
     keys = root[None] if num_trials is None else jax.random.split(root, num_trials)
     read_before = data.passes
     data = check_rows(model, data)
+    if (size := getattr(construction, "size", None)) is not None:
+        need_enough_points(model, data, size)
     saved = Checkpoint(checkpoint, resume, construction, model, (data, initial), keys, num_steps)
     with Progress(progress) as bar:
         began = time.perf_counter()
@@ -174,6 +177,12 @@ def run_loop(
         # Between two lines above, the history may be ahead of the state: the state decides.
         history.cut(run.position.steps)
     saved.keep(run, history, (schedule, planned), seconds, now=True)
+    tick = time.perf_counter()
+    try:
+        steps.finish(run)
+    except KeyboardInterrupt:
+        interrupted = True
+    seconds["run"] += time.perf_counter() - tick
     return history, Ending(schedule, planned, interrupted), seconds
 
 

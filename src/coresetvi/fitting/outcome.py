@@ -11,6 +11,8 @@ from ..constructions.schedule import Schedule
 LAST_STEPS = 20
 # Nats between posteriors from which on an answer is not called finished.
 COARSE = 0.05
+# R-hat of chains inside a fit from which on they do not agree. They are short, and compared by many numbers.
+UNMIXED = 1.2
 
 EXPLANATIONS = {
     "finished": "The fit finished.",
@@ -23,6 +25,8 @@ EXPLANATIONS = {
     "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
     "imprecise": "The coreset posterior is about {nearest:.2g} nats from that of all rows, and the last "
     "passes did not bring it nearer; use more points, or diagnose it before you rely on it.",
+    "unmixed": "The chains on the coreset do not agree (R-hat {r_hat:.2f}), so how much of its posterior "
+    "lies where is not known; use inner=SMC(), whose particles find separate modes, or more points.",
     "untested": "The passes ended before one of them had tested the coreset; allow more num_steps.",
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
@@ -55,6 +59,8 @@ def decide_result(records: Mapping[str, np.ndarray], ending: Ending, nearest: fl
         return "inner_not_converged"
     if ending.schedule.end < ending.planned.end:
         return "time_limit"
+    if len(records.get("r_hat", ())) and not records["r_hat"][-1] <= UNMIXED:
+        return "unmixed"
     if nearest is not None and nearest > COARSE:
         return "imprecise" if np.isfinite(nearest) else "untested"
     if nearest is not None:
@@ -62,8 +68,8 @@ def decide_result(records: Mapping[str, np.ndarray], ending: Ending, nearest: fl
     return "finished" if ending.schedule.decided else "step_limit"
 
 
-def explain(result: str, records: Mapping[str, np.ndarray]) -> str:
-    """A result as a sentence, with the numbers of the history that belong to it."""
+def explain(result: str, records: Mapping[str, np.ndarray], nearest: float | None = None) -> str:
+    """A result as a sentence, with the numbers that belong to it: of the history, and what a test found."""
     losses = records.get("loss", np.zeros(0))
     broken = np.flatnonzero(~np.isfinite(losses))
     norms = records.get("inner_gradient_norm", np.zeros(0))
@@ -73,5 +79,6 @@ def explain(result: str, records: Mapping[str, np.ndarray]) -> str:
         step=int(broken[0]) if broken.size else 0,
         steps=losses.size,
         norm=norms[-1] if norms.size else np.nan,
-        nearest=kl.min() if kl.size else np.nan,
+        nearest=nearest if nearest is not None else kl.min() if kl.size else np.nan,
+        r_hat=records["r_hat"][-1] if len(records.get("r_hat", ())) else np.nan,
     )

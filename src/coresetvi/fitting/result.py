@@ -1,6 +1,7 @@
 """`Fit`: what a fit leaves behind. Predicts, scores, saves; never changes."""
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ from ..models.prediction import align, means_by_draw, predictive_moments, scores
 from ..models.row_checks import check_rows
 from ..models.sums import log_likelihood_rises
 from ..storage import PathLike
-from . import artefact
+from . import artefact, own_draws
 from .history import History
 from .outcome import Ending, decide_result, explain
 from .steps import Run
@@ -36,9 +37,10 @@ class Fit:
     """A coreset, the posterior r fitted to it, and how they came about.
 
     `coreset` is a weighted data set, `psi` the parameters of r in `family`, `history` the per-step records by
-    name, `result` one of finished | imprecise | untested | step_limit | time_limit | interrupted | non_finite
-    | inner_not_converged (or running, while one is watched), `seconds` the time to compile and to run,
-    `about` provenance (and `passes`: how often the rows were read), `extra` what `save` was told to remember.
+    name, `result` one of finished | imprecise | untested | unmixed | step_limit | time_limit | interrupted |
+    non_finite | inner_not_converged (or running, while one is watched), `seconds` the time to compile and to
+    run, `about` provenance (and `passes`: how often the rows were read, `kl`: the distance from the posterior
+    of all rows that the last of these found, in nats), `extra` what `save` was told to remember.
 
     >>> import coresetvi as cvi
     >>> train, test = cvi.datasets.synthetic_lr(n=200, dim=2)
@@ -64,10 +66,14 @@ class Fit:
     @property
     def explanation(self) -> str:
         """`result` as a sentence."""
-        return explain(self.result, self.history)
+        return explain(self.result, self.history, self.about.get("kl"))
 
     def draws(self, num_samples: int = NUM_DRAWS, *, key: PRNGKeyArray | None = None) -> tuple[Array, Array]:
-        """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r)."""
+        """Independent draws from r, (S, d), and their log importance weights (coreset posterior over r).
+
+        Where Markov chains made the posterior, these are draws of it that they left, at most as many as there
+        are, and all weights are alike.
+        """
         thetas, value, rises = self._relative_draws(num_samples, key)
         return thetas, value + rises
 
@@ -79,6 +85,14 @@ class Fit:
         """
         num_samples = whole_number("num_samples", num_samples)
         key = jax.random.fold_in(self.key, 2**31 - 2) if key is None else key
+        kept = own_draws.kept_draws(self)
+        if kept is not None:
+            thetas = own_draws.some_of(kept, num_samples, key)
+            return thetas, jnp.zeros((), thetas.dtype), jnp.zeros(len(thetas), thetas.dtype)
+        return self.normal_draws(num_samples, key)
+
+    def normal_draws(self, num_samples: int, key: PRNGKeyArray) -> tuple[Array, Array, Array]:
+        """Draws of r, or of the normal around what chains left, and relative log-weights as above."""
         return _draws(self.model, self.family, self.psi, self.coreset, key, num_samples)
 
     def predict(
@@ -131,6 +145,15 @@ class Fit:
         """Draws (S, d) to predict with, and their normalised weights."""
         if draws is None:
             thetas, _, log_w = self._relative_draws(num_samples, key)
+            # A draw where the model breaks down tells nothing, and must not take the others with it.
+            defined = ~np.isnan(log_w)
+            if not np.any(defined):
+                raise InputError(
+                    "The model's density is NaN wherever this fit would predict with it; "
+                    "give its parameters priors that keep them where it is defined."
+                )
+            if not np.all(defined):
+                thetas, log_w = thetas[defined], log_w[defined]
             if self._corrects(correct):
                 weights = host_weights(np.asarray(log_w))
             else:
@@ -145,7 +168,13 @@ class Fit:
         return jnp.asarray(draws.flat.reshape(-1, self.model.dim)), jnp.asarray(draws.weights.ravel())
 
     def reliability(self, num_samples: int = NUM_DRAWS) -> dict[str, int | float]:
-        """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold."""
+        """How well r covers the coreset posterior: S, normalised ESS, Pareto k-hat and its threshold.
+
+        Of draws that chains left: their number, the share that counts, and whether chains agree, `r_hat`.
+        """
+        kept = own_draws.kept_draws(self)
+        if kept is not None:
+            return own_draws.reliability_of(self, kept)
         _, _, log_w = self._relative_draws(num_samples)
         return {
             "num_samples": num_samples,
@@ -172,6 +201,8 @@ class Fit:
             "construction": None if self.construction is None else encode(self.construction),
             "columns": self.coreset.columns,
             "target": self.coreset.target,
+            "fixed": self.coreset.fixed,
+            "bounds": self.coreset.bounds,
             "result": self.result,
             "seconds": self.seconds,
             "about": self.about,
@@ -191,19 +222,24 @@ class Fit:
                 "predict returns what it says of all rows at once, and x is not in memory; "
                 "predict block by block: for some in rows.batches(): fit.predict(some)"
             )
-        return align(x if isinstance(x, Dataset) else Dataset(x), self.coreset).x
+        rows = align(x if isinstance(x, Dataset) else Dataset(x), self.coreset)
+        self.model.check_x(rows.x, self.coreset.columns)
+        return rows.x
 
 
 def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dict[str, float]) -> Fit:
     """The `Fit` of one trial of a run."""
     plan, records = run.plan, history.trial(trial)
     coreset, psi = plan.extract(run.trial(trial))
-    passes = {"passes": run.surveys + len(history)} if plan.by_passes else {}
+    nearest = plan.nearest(run.trial(trial))
+    passes = {"passes": run.surveys + len(history) + plan.last_passes} if plan.by_passes else {}
+    tested = {} if nearest is None or not math.isfinite(nearest) else {"kl": nearest}
     about = {
         "rows": plan.data.num_rows,
         "total_weight": float(plan.data.total_weight),
         "steps": len(history),
         **passes,
+        **tested,
         **artefact.provenance(),
     }
     return Fit(
@@ -213,7 +249,7 @@ def collect(run: Run, trial: int, history: History, ending: Ending, seconds: dic
         psi=psi,
         construction=plan.construction,
         history=records,
-        result=decide_result(records, ending, plan.nearest(run.trial(trial))),
+        result=decide_result(records, ending, nearest),
         key=run.keys[trial],
         seconds=seconds,
         about=about,
@@ -255,6 +291,8 @@ def load(path: PathLike, *, model: Model | None = None) -> Fit:
             columns=columns,
             target=document["target"],
             indices=part.get("indices"),
+            fixed=document.get("fixed"),
+            bounds=tuple((column, low, high) for column, low, high in document.get("bounds", ())),
         ),
         model=model,
         family=decode(document["family"]),

@@ -79,6 +79,14 @@ def advance(run: Run, schedule: Schedule) -> tuple[tuple[State, Array], Info, in
     return carry, jax.tree.map(np.asarray, info), min(CHUNK, schedule.end - first)
 
 
+def finish(run: Run) -> None:
+    """What a plan does once, after the last step, with every trial."""
+    keys = [jax.random.fold_in(key, 2**31 - 5) for key in run.keys]
+    states = [run.plan.finish(run.trial(trial), key) for trial, key in enumerate(keys)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+    run.position = run.position._replace(state=stacked)
+
+
 def chunk(run: Run, *numbers: int):
     """`run_chunk` with its numbers as arrays, so that no value of theirs is compiled in."""
     carry = (run.position.state, run.position.alive)

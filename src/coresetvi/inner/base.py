@@ -9,13 +9,18 @@ implicit, or none.
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..families.base import Family, Psi, draw_noise
+
+if TYPE_CHECKING:
+    from ..models.base import Model
+    from ..models.log_joint import LogJoint
 
 # What an optimiser moves, or leaves alone, by name: see `constructions/parametrisation.py`.
 Leaves = dict[str, Array]
@@ -33,6 +38,14 @@ class InnerProblem(NamedTuple):
     loss: Callable[[Psi, Leaves, Float[Array, "s k"]], Float[Array, ""]]
     family: Family
     dim: int
+    # log_joint(learned, reference): the log-density of the coreset posterior, measured from the reference.
+    log_joint: "Callable[[Leaves, Float[Array, ' d']], LogJoint] | None" = None
+
+    def joint(self, learned: Leaves, reference: Float[Array, " d"]) -> "LogJoint":
+        """The coreset posterior itself, for those that draw from it."""
+        if self.log_joint is None:
+            raise TypeError("this inner problem has no log-density to draw from")
+        return self.log_joint(learned, reference)
 
     def noise(self, key: PRNGKeyArray, num_samples: int) -> Float[Array, "s k"]:
         return draw_noise(key, num_samples, self.family.noise_dim(self.dim))
@@ -41,13 +54,22 @@ class InnerProblem(NamedTuple):
 class InnerInfo(NamedTuple):
     """What a solve has to say: `accepted` is False when its hypergradient must not be used.
 
+    `more` holds what only one part has to tell, by the names in its `records`.
+
     >>> InnerInfo._fields
-    ('gradient_norm', 'steps', 'accepted')
+    ('gradient_norm', 'steps', 'accepted', 'more')
     """
 
     gradient_norm: Float[Array, ""]
     steps: Array
     accepted: Array
+    more: dict[str, Array] = {}  # noqa: RUF012 - a record is never changed
+
+
+def solved(like: Float[Array, "..."], records: dict[str, type]) -> InnerInfo:
+    """The report of a solve that had nothing to do, in the types of a real one."""
+    zero = jnp.zeros((), like.dtype)
+    return InnerInfo(zero, jnp.zeros((), int), jnp.asarray(True), dict.fromkeys(records, zero))
 
 
 class Inner(eqx.Module):
@@ -61,12 +83,35 @@ class Inner(eqx.Module):
     passes_gradient: eqx.AbstractClassVar[bool]
     # Whether `draws` stand for draws of the coreset posterior itself, which need no importance weights.
     exact_draws: ClassVar[bool] = False
+    # Whether every solve makes draws that owe nothing to the last ones: then there is nothing to wait for.
+    draws_anew: ClassVar[bool] = False
+    # Names and types of what its solves have to tell besides.
+    records: ClassVar[dict[str, type]] = {}
+
+    @property
+    def num_kept(self) -> int:
+        """How many draws psi itself holds (`families.Sampled`); 0 if none."""
+        return 0
+
+    @property
+    def evaluations(self) -> int:
+        """How often a fit takes the log-likelihood of the coreset and its slope at some theta, about."""
+        return 0
+
+    @property
+    def keeps_draws(self) -> bool:
+        """Whether psi holds draws, which are then the posterior of a fit."""
+        return self.num_kept > 0
 
     @abc.abstractmethod
     def solve(
         self, problem: InnerProblem, learned: Leaves, psi: Psi, key: PRNGKeyArray
     ) -> tuple[Psi, InnerInfo]:
         """psi* from the warm start `psi`."""
+
+    def prepare(self, family: Family, psi: Psi, model: "Model", key: PRNGKeyArray) -> Psi:
+        """psi as the first solve wants it."""
+        return psi
 
     def find(
         self, problem: InnerProblem, learned: Leaves, psi: Psi, key: PRNGKeyArray

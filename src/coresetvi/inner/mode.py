@@ -9,7 +9,8 @@ from ..data.dataset import Dataset
 from ..families.base import Family, Psi
 from ..models.base import Model
 from ..models.sums import log_likelihood_sums
-from . import InnerInfo, InnerProblem, Laplace
+from .base import InnerInfo, InnerProblem
+from .laplace import Laplace
 
 
 @quick_jit

@@ -6,14 +6,17 @@ and unscaled. Callers weight and scale.
 """
 
 import abc
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from ..data.dataset import Dataset
 from ..errors import InputError
+
+if TYPE_CHECKING:
+    from ..data.dataset import Dataset
 
 Theta = Float[Array, " d"]
 
@@ -58,11 +61,20 @@ class Model(eqx.Module):
         """The flat vector as the user's own pytree of parameters."""
 
     @abc.abstractmethod
-    def check(self, data: Dataset, *, fitting: bool = True) -> Dataset:
+    def check(self, data: "Dataset", *, fitting: bool = True) -> "Dataset":
         """`data` ready for this model, or an InputError that names what is wrong.
 
         Data to score (`fitting=False`) may lack what a fit needs, such as a second class.
         """
+
+    @property
+    def has_flat_prior(self) -> bool:
+        """Whether `log_prior` may be constant in some direction, so that few rows leave no posterior."""
+        return False
+
+    def check_x(self, x: Array, columns: tuple[str, ...] | None) -> None:
+        """An InputError that names the row if there is one that the model cannot tell anything about."""
+        return None
 
 
 def soft_log_likelihood(model: Model, theta: Theta, x: Array, y: Array | None) -> Float[Array, " n"]:
@@ -81,12 +93,12 @@ def soft_log_likelihood(model: Model, theta: Theta, x: Array, y: Array | None) -
     return jnp.sum(y * by_class.T, axis=-1)
 
 
-def weighted_log_likelihood(model: Model, theta: Float[Array, " d"], data: Dataset) -> Float[Array, ""]:
+def weighted_log_likelihood(model: Model, theta: Float[Array, " d"], data: "Dataset") -> Float[Array, ""]:
     """sum_n weight_n log p(y_n | x_n, theta), for hard or soft labels."""
     return data.weights @ soft_log_likelihood(model, theta, data.x, data.y)
 
 
-def check_inputs(data: Dataset, shape: tuple[int, ...]) -> None:
+def check_inputs(data: "Dataset", shape: tuple[int, ...]) -> None:
     """Rows of x must have the shape that the model was made for."""
     if data.x.shape[1:] != shape:
         raise InputError(

@@ -5,50 +5,36 @@ Latent sites on their unconstrained scale are the parameters; observed sites giv
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters.partial_eval import dce_jaxpr
 
 from .._programs import keep_programs
 from ..data.dataset import Dataset
 from ..errors import InputError
 from .base import Model, Theta, check_inputs
+from .index_columns import Groups, check_codes, index_columns
 from .likelihoods import check_labels
 from .numpyro_sites import (
     FEW,
     MORE,
+    Layout,
     by_row,
-    central_values,
     is_factor,
     log_density,
+    reads_data,
     run_at,
     run_user_code,
     split,
     survey,
     unmasked,
 )
+from .numpyro_values import central_values, no_validation
 
 # How many rows are tried out when a model is made.
 TRIED = 4
-
-
-class Layout(NamedTuple):
-    """Which site is what, as found when the model was made."""
-
-    latent: tuple[tuple[str, tuple[int, ...]], ...]  # names and unconstrained shapes, in the order of theta
-    observed: tuple[tuple[str, int], ...]  # names, and the axis of the log-density that counts the rows
-    extra: tuple[str, ...]  # factors that do not count rows: part of the prior
-    derived: tuple[str, ...]  # deterministic sites that depend on parameters only
-    responses: tuple[str, ...]  # observed sites that are no factors
-
-    @property
-    def response(self) -> str | None:
-        """The observed site, if there is only one."""
-        return self.responses[0] if len(self.responses) == 1 else None
 
 
 class FromNumPyro(Model):
@@ -76,6 +62,7 @@ class FromNumPyro(Model):
     layout: Layout = eqx.field(static=True)
     row_shape: tuple[int, ...] = eqx.field(static=True)
     label: jax.ShapeDtypeStruct | None = eqx.field(static=True)
+    groups: tuple[tuple[int, Groups], ...] = eqx.field(static=True)  # columns of x that are an index
     initial: Theta
     num_classes: int | None
 
@@ -93,10 +80,13 @@ class FromNumPyro(Model):
         latent = tuple((name, seen.unconstrained) for name, seen in few.items() if seen.kind == "latent")
         observed, extra = split(few, more, plate)
         responses = tuple(name for name, _ in observed if few[name].kind == "observed")
-        self.layout = Layout(latent, observed, extra, (), responses)
+        flat = any(seen.flat for seen in few.values())
+        self.layout = Layout(latent, observed, extra, (), responses, flat)
         derived = [name for name, seen in few.items() if seen == more[name] and seen.kind == "deterministic"]
         parameters = [name for name, _ in latent]
-        for name, reads in zip([*parameters, *extra, *derived], self._reads_data(derived), strict=True):
+        program = self._program(derived)
+        self.groups = tuple(run_user_code(lambda: index_columns(program)).items())
+        for name, reads in zip([*parameters, *extra, *derived], reads_data(program.jaxpr), strict=True):
             if reads and name in parameters:
                 raise InputError(
                     f"The prior of site {name!r} depends on the data; "
@@ -109,7 +99,7 @@ class FromNumPyro(Model):
             if reads:
                 derived.remove(name)
         self.layout = self.layout._replace(derived=tuple(derived))
-        self.initial = central_values(model, parameters, *self._zeros(FEW))
+        self.initial = central_values(model, parameters, *self._any_rows(FEW))
         is_label = self._try_out(data, labels)
         self.num_classes = few[responses[0]].classes if is_label else None
 
@@ -117,25 +107,26 @@ class FromNumPyro(Model):
     def dim(self):
         return sum(math.prod(shape) for _, shape in self.layout.latent)
 
+    @property
+    def has_flat_prior(self):
+        return self.layout.flat
+
     def log_prior(self, theta):
-        sites, log_volumes = self._run(theta, *self._zeros(FEW))
+        sites, log_volumes = self._run_without_data(theta)
         names = [*log_volumes, *self.layout.extra]
         densities = [jnp.sum(log_density(sites[name])) for name in names]
         return sum([*log_volumes.values(), *densities], jnp.zeros((), theta.dtype))
 
     def log_likelihood(self, theta, x, y):
         sites, _ = self._run(theta, x, y)
-        total = jnp.zeros(x.shape[0], theta.dtype)
-        for name, axis in self.layout.observed:
-            total = total + by_row(log_density(sites[name]), axis)
-        return total
+        return self._by_row(sites, jnp.zeros(x.shape[0], theta.dtype))
 
     def moments(self, theta, x):
         name = self.layout.response
         if name is None:
             count = "several observed sites" if self.layout.responses else "no observed site"
             raise InputError(f"This NumPyro model has {count}, so there is no single prediction.")
-        sites, _ = self._run(theta, x, self._zeros(len(x))[1])
+        sites, _ = self._run(theta, x, self._any_rows(len(x))[1])
         distribution, axis = unmasked(sites[name]["fn"]), dict(self.layout.observed)[name]
         if self.num_classes is not None and self.num_classes > 2:
             classes = jnp.arange(self.num_classes)[:, None]
@@ -157,11 +148,12 @@ class FromNumPyro(Model):
         return self.initial
 
     def params(self, theta):
-        sites, log_volumes = self._run(theta, *self._zeros(FEW))
+        sites, log_volumes = self._run_without_data(theta)
         return {name: jnp.asarray(sites[name]["value"]) for name in (*log_volumes, *self.layout.derived)}
 
     def check(self, data, *, fitting=True):
         check_inputs(data, self.row_shape)
+        self.check_x(data.x, data.columns)
         if (data.y is None) != (self.label is None):
             raise InputError(
                 "This model needs labels; pass Dataset(x, y)."
@@ -175,6 +167,9 @@ class FromNumPyro(Model):
                 f"y has rows of shape {data.y.shape[1:]}, but the model was made for {self.label.shape}."
             )
         return self._check_support(data)
+
+    def check_x(self, x, columns):
+        check_codes(self.log_likelihood, self._elsewhere(), x, columns, self.label, dict(self.groups))
 
     def _check_support(self, data: Dataset) -> Dataset:
         """Values that a site's distribution cannot take would give log-likelihoods without meaning."""
@@ -206,35 +201,44 @@ class FromNumPyro(Model):
             offset += math.prod(shape)
         return run_at(self.function, position, x, y)
 
+    def _by_row(self, sites, total):
+        for name, axis in self.layout.observed:
+            total = total + by_row(log_density(sites[name]), axis)
+        return total
+
     def _example(self, rows: int):
         x = jax.ShapeDtypeStruct((rows, *self.row_shape), jnp.result_type(float))
         label = self.label
         return x, None if label is None else jax.ShapeDtypeStruct((rows, *label.shape), label.dtype)
 
-    def _zeros(self, rows: int):
-        # Numpy's: each of JAX's would be a program.
-        return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), self._example(rows))
+    def _any_rows(self, rows: int):
+        # Numpy's: each of JAX's would be a program. Ones, as a column may be a scale or under a logarithm.
+        return jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), self._example(rows))
 
-    def _reads_data(self, derived: list[str]) -> list[bool]:
-        """Whether the density of each parameter and extra factor, and each derived value, uses the data."""
+    def _run_without_data(self, theta):
+        with no_validation():
+            return self._run(theta, *self._any_rows(FEW))
 
-        def outputs(theta, data):
-            sites, log_volumes = self._run(theta, *data)
+    def _elsewhere(self) -> np.ndarray:
+        """Parameters off the starting point, which may be one where the data do not count."""
+        return (np.asarray(self.initial) + 0.3 * np.sin(1.0 + np.arange(self.dim))).astype(self.initial.dtype)
+
+    def _program(self, derived: list[str]):
+        """The operations behind the densities of the prior, the derived values, and last the rows."""
+
+        def outputs(theta, x, y):
+            sites, log_volumes = self._run(theta, x, y)
             densities = [log_density(sites[name]) for name in (*log_volumes, *self.layout.extra)]
-            return [*densities, *(jnp.asarray(sites[name]["value"]) for name in derived)]
+            values = [jnp.asarray(sites[name]["value"]) for name in derived]
+            return [*densities, *values, self._by_row(sites, jnp.zeros(x.shape[0], theta.dtype))]
 
         theta = jax.ShapeDtypeStruct((self.dim,), jnp.result_type(float))
-        jaxpr = jax.make_jaxpr(outputs)(theta, self._example(FEW)).jaxpr
-        kept = (dce_jaxpr(jaxpr, np.arange(len(jaxpr.outvars)) == i)[1] for i in range(len(jaxpr.outvars)))
-        return [any(used[1:]) for used in kept]
+        return jax.make_jaxpr(outputs)(theta, *self._example(FEW))
 
     def _try_out(self, data: Dataset, labels: np.ndarray | None) -> bool:
         """Refuse rows that see each other; tell whether the response is y itself."""
         rows = np.linspace(0, len(data) - 1, TRIED).astype(int)
-
-        # Off the starting point, which may be one where the data do not count.
-        theta = np.asarray(self.initial) + 0.3 * np.sin(1.0 + np.arange(self.dim))
-        theta = theta.astype(self.initial.dtype)
+        theta = self._elsewhere()
 
         @jax.jit
         def outcome(theta, x, y):
@@ -243,7 +247,7 @@ class FromNumPyro(Model):
             value = None if response is None else sites[response]["value"]
             return self.log_likelihood(theta, x, y), value
 
-        def of(rows):
+        def of(rows, theta: np.ndarray | jax.Array = theta):
             return outcome(theta, np.asarray(data.x)[rows], None if labels is None else labels[rows])
 
         # The first and the last row keep their places among other neighbours.
@@ -253,6 +257,11 @@ class FromNumPyro(Model):
             raise InputError(
                 "The log-likelihood of a row changes with the other rows; a coreset needs independent rows, "
                 "so compute what joins them, such as means of columns, outside of the model."
+            )
+        if np.all(np.isnan(one)) and np.all(np.isnan(of(rows, self.initial)[0])):
+            raise InputError(
+                "The log-likelihood is NaN at the medians of the priors, where the search begins; "
+                "give parameters priors that keep them where it is defined, such as dist.LogNormal."
             )
         if self.layout.response is None or labels is None or labels.ndim != 1:
             return False

@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Jaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
 from jaxtyping import Array
 
 from ..errors import InputError
+from .numpyro_values import call, zero_point
 
 if TYPE_CHECKING:
     from numpyro.distributions import Distribution
@@ -35,11 +39,23 @@ class Seen(NamedTuple):
     scale: float | None = None
     unconstrained: tuple[int, ...] = ()
     classes: int | None = None
+    flat: bool = False
 
 
-def call(function: Callable, x, y) -> None:
-    """Run the user's function as it wants to be called."""
-    function(x) if y is None else function(x, y)
+class Layout(NamedTuple):
+    """Which site is what, as found when the model was made."""
+
+    latent: tuple[tuple[str, tuple[int, ...]], ...]  # names and unconstrained shapes, in the order of theta
+    observed: tuple[tuple[str, int], ...]  # names, and the axis of the log-density that counts the rows
+    extra: tuple[str, ...]  # factors that do not count rows: part of the prior
+    derived: tuple[str, ...]  # deterministic sites that depend on parameters only
+    responses: tuple[str, ...]  # observed sites that are no factors
+    flat: bool  # whether a parameter has a prior without an integral
+
+    @property
+    def response(self) -> str | None:
+        """The observed site, if there is only one."""
+        return self.responses[0] if len(self.responses) == 1 else None
 
 
 def run_at(function: Callable, position: dict[str, Array], x, y):
@@ -85,6 +101,15 @@ def unmasked(distribution: "Distribution") -> "Distribution":
     return distribution
 
 
+def is_flat(distribution: "Distribution") -> bool:
+    """Whether a prior has no integral."""
+    from numpyro import distributions as dist
+
+    while isinstance(distribution, (dist.MaskedDistribution, dist.ExpandedDistribution, dist.Independent)):
+        distribution = distribution.base_dist
+    return isinstance(distribution, dist.ImproperUniform)
+
+
 def is_factor(site: Site) -> bool:
     """Whether a site is a `numpyro.factor`, whose value is empty."""
     return jnp.size(site["value"]) == 0
@@ -111,7 +136,9 @@ def survey(function: Callable, x, y) -> dict[str, Seen]:
     found: dict[str, Seen] = {}
 
     def trace(x, y):
-        with handlers.trace() as sites, handlers.seed(rng_seed=0):
+        # What can be drawn is: discrete sites, which are refused by name. Nothing can be of a flat prior.
+        anything = handlers.substitute(substitute_fn=zero_point)
+        with handlers.trace() as sites, handlers.seed(rng_seed=0), anything:
             call(function, x, y)
         for name, site in sites.items():
             found[name] = look_at(name, site)
@@ -154,7 +181,8 @@ def look_at(name: str, site: Site) -> Seen:
     if site["scale"] is not None:
         raise InputError(f"Site {name!r} is a parameter under handlers.scale; scale observed sites only.")
     shape = jnp.shape(site["value"])
-    return Seen("latent", shape, dims, None, biject_to(site["fn"].support).inverse_shape(shape))
+    unconstrained = biject_to(site["fn"].support).inverse_shape(shape)
+    return Seen("latent", shape, dims, None, unconstrained, None, is_flat(site["fn"]))
 
 
 def split(few: dict[str, Seen], more: dict[str, Seen], plate: str | None):
@@ -218,55 +246,11 @@ def row_axis(name: str, few: Seen, more: Seen, plate: str | None) -> int | None:
     return changed[0]
 
 
-def central_values(function: Callable, names: list[str], x, y):
-    """Medians of the prior on the unconstrained scale, parameter by parameter, means or zeros where unknown.
-
-    Nothing is drawn: to compile a sampler takes longer than all the rest.
-    """
-    from numpyro import handlers
-    from numpyro.distributions import biject_to
-
-    unconstrained = {}
-
-    def center(site):
-        if site["type"] != "sample" or site["name"] not in names:
-            return None
-        transform = biject_to(site["fn"].support)
-        shape = (*site["kwargs"]["sample_shape"], *site["fn"].shape())
-        zero = jnp.zeros(transform.inverse_shape(shape))
-        try:
-            point = transform.inv(jnp.broadcast_to(middle(site["fn"]), shape))
-        except (NotImplementedError, ImportError):
-            point = zero
-        # Equal components of a mixture would stay equal for ever; a hundredth tells them apart.
-        nudge = 0.01 * jnp.sin(1.0 + jnp.arange(zero.size)).reshape(zero.shape)
-        unconstrained[site["name"]] = jnp.where(jnp.isfinite(point), point, zero) + nudge
-        return transform(unconstrained[site["name"]])
-
-    @jax.jit
-    def find():
-        with handlers.substitute(substitute_fn=center):
-            call(function, x, y)
-        return jnp.concatenate([jnp.ravel(unconstrained[name]) for name in names])
-
-    return find()
-
-
-def middle(distribution: "Distribution"):
-    """The median of a distribution, or its mean if the median has no formula."""
-    from numpyro import distributions as dist
-
-    if isinstance(distribution, (dist.ExpandedDistribution, dist.Independent, dist.MaskedDistribution)):
-        return jnp.broadcast_to(middle(distribution.base_dist), distribution.shape())
-    if isinstance(distribution, dist.TransformedDistribution):
-        value = middle(distribution.base_dist)
-        for transform in distribution.transforms:
-            value = transform(value)
-        return value
-    try:
-        return distribution.icdf(0.5)
-    except (NotImplementedError, ImportError):
-        return distribution.mean
+def reads_data(jaxpr: Jaxpr) -> list[bool]:
+    """Whether each output but the last uses any of the inputs but the first."""
+    count = len(jaxpr.outvars)
+    kept = (dce_jaxpr(jaxpr, np.arange(count) == i)[1] for i in range(count - 1))
+    return [any(used[1:]) for used in kept]
 
 
 def run_user_code(thunk: Callable[[], Result]) -> Result:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from .._compiler import quick_jit
+from ..data.column_limits import picked_facts
 from ..data.dataset import Dataset
 from ..data.rows import Rows
 from ..errors import InputError
@@ -35,9 +36,8 @@ def align(data: Rows, like: Dataset) -> Rows:
             raise InputError(f"x lacks the column {missing[0]!r}, which the fit was made with; add it.")
         picked = tuple(data.columns.index(name) for name in wanted)
         if isinstance(data, Dataset):
-            data = Dataset(
-                data.x[:, np.array(picked)], data.y, data.weights, columns=wanted, target=data.target
-            )
+            facts = picked_facts(data, picked, wanted)
+            data = Dataset(data.x[:, np.array(picked)], data.y, data.weights, **facts)
         else:
             data = PreparedRows(data, Preparation(picked, wanted))
     if data.row_shape != like.row_shape:

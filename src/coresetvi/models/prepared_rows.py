@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
 
+from ..data.column_limits import Bounds, column_facts, picked_facts
 from ..data.dataset import Dataset, unchecked
 from ..data.rows import LabelSummary, Rows
 
@@ -24,15 +25,16 @@ class Preparation(eqx.Module):
     relabelled: tuple[tuple[float, ...], tuple[int, ...]] | None = eqx.field(static=True, default=None)
 
     def __call__(self, rows: Dataset) -> Dataset:
-        x, y, columns = rows.x, rows.y, rows.columns
+        x, y, facts = rows.x, rows.y, column_facts(rows)
         if self.picked is not None:
-            x, columns = x[:, np.array(self.picked)], self.columns
+            x = x[:, np.array(self.picked)]
+            facts = picked_facts(rows, self.picked, self.columns)
         if y is not None and self.relabelled is not None:
             known, new = self.relabelled
             y = jnp.asarray(new)[jnp.searchsorted(jnp.asarray(known, y.dtype), y)]
         if y is not None and self.label_type is not None:
             y = jnp.asarray(y, self.label_type)
-        return unchecked(x, y, rows.weights, columns=columns, target=rows.target, indices=rows.indices)
+        return unchecked(x, y, rows.weights, indices=rows.indices, **facts)
 
 
 class OfPrepared(eqx.Module):
@@ -85,6 +87,18 @@ class PreparedRows(Rows):
     def target(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Name of the labels, if they have one."""
         return self._rows.target
+
+    @property
+    def fixed(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Columns that learned points leave alone."""
+        picked = self._preparation.picked
+        return self._rows.fixed if picked is None else picked_facts(self._rows, picked, None)["fixed"]
+
+    @property
+    def bounds(self) -> Bounds:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The lowest and highest value of columns, for learned points."""
+        picked = self._preparation.picked
+        return self._rows.bounds if picked is None else picked_facts(self._rows, picked, None)["bounds"]
 
     @property
     def num_rows(self) -> int:

@@ -10,6 +10,7 @@ import re
 import jax
 import numpy as np
 
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset, concatenate, unchecked
 from ..data.rows import MOST_CLASSES_COUNTED, LabelSummary, Rows, count_classes, first_of_each
 from ..errors import InputError
@@ -124,11 +125,5 @@ def first_rows(batch: Dataset, before: Dataset | None) -> Dataset | None:
 
 def with_labels(rows: Dataset, labels: np.ndarray) -> Dataset:
     """The same rows with other labels."""
-    return unchecked(
-        rows.x,
-        jax.numpy.asarray(labels),
-        rows.weights,
-        columns=rows.columns,
-        target=rows.target,
-        indices=rows.indices,
-    )
+    labels_of = jax.numpy.asarray(labels)
+    return unchecked(rows.x, labels_of, rows.weights, indices=rows.indices, **column_facts(rows))

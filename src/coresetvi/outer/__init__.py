@@ -4,5 +4,6 @@ from .adam import Adam
 from .base import Optimizer
 from .matching import Matching
 from .natural import NaturalGradient
+from .slope_matching import SlopeMatching
 
-__all__ = ["Adam", "Matching", "NaturalGradient", "Optimizer"]
+__all__ = ["Adam", "Matching", "NaturalGradient", "Optimizer", "SlopeMatching"]

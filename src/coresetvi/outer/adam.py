@@ -8,7 +8,11 @@ import optax
 
 from .._checks import positive
 from .._registry import register
-from .base import Draft, Moved, Optimizer, mean_draw, step_info
+from ..inner.base import Leaves
+from .base import Draft, Moved, Optimizer, Target, mean_draw, step_info
+
+# How often a step is halved that ends where the model has no value; then nothing moves.
+HALVINGS = 5
 
 
 @register
@@ -63,7 +67,7 @@ class Adam(Optimizer):
         # A hypergradient that the inner problem does not vouch for moves nothing but psi.
         accepted = draft.inner.accepted
         keep = lambda new, old: jnp.where(accepted, new, old)  # noqa: E731
-        moved = target.project({name: leaf + updates[0][name] for name, leaf in learned.items()})
+        moved = shortened(target, learned, updates[0], draft)
         tangent = jax.tree.map(lambda update: jnp.where(accepted, update, jnp.zeros_like(update)), updates[1])
         return Moved(
             learned=jax.tree.map(keep, moved, learned),
@@ -71,3 +75,30 @@ class Adam(Optimizer):
             state=jax.tree.map(keep, new_state, state),
             info=step_info(loss - answer.value, *vectors, inner=draft.inner),
         )
+
+
+def shortened(target: Target, learned: Leaves, step: Leaves, draft: Draft) -> Leaves:
+    """The leaves after this step, or after so much of it that the coreset still has a log-likelihood.
+
+    A location may not cross zero, say, where the model takes its logarithm. Whether it has is seen at one
+    draw.
+    """
+
+    whole = target.project({name: leaf + step[name] for name, leaf in learned.items()})
+
+    def after(part):
+        return target.project({name: leaf + part * step[name] for name, leaf in learned.items()})
+
+    def lost(moved):
+        return ~jnp.all(jnp.isfinite(target.core(moved, draft.thetas[:1], draft.reference)))
+
+    def keep_halving(carry):
+        halvings, moved = carry
+        return (halvings < HALVINGS) & lost(moved)
+
+    def halve(carry):
+        halvings, _ = carry
+        part = jnp.where(halvings + 1 < HALVINGS, 0.5 ** (halvings + 1.0), 0.0)
+        return halvings + 1, after(part.astype(draft.thetas.dtype))
+
+    return jax.lax.while_loop(keep_halving, halve, (jnp.asarray(0), whole))[1]

@@ -71,6 +71,11 @@ class ViewedTarget(Target):
     def normal_noise(self) -> Thetas:
         """Standard normal noise, one number for every parameter of every draw."""
 
+    @property
+    @abc.abstractmethod
+    def records(self) -> dict[str, type]:
+        """Names and types of what a solve has to tell besides."""
+
     @abc.abstractmethod
     def core_view(self, learned: Leaves, question: Question) -> LocalView:
         """What the rows are asked, answered by the coreset."""
@@ -139,6 +144,13 @@ class Optimizer(eqx.Module):
     default_steps: eqx.AbstractClassVar[int]
     # Whether `tell` needs a `LocalView`: then every step is one pass over the rows, and there are few.
     needs_view: ClassVar[bool] = False
+    # Whether it regresses on draws of the coreset posterior itself and slopes at them: by passes, too.
+    needs_draws: ClassVar[bool] = False
+
+    @property
+    def by_passes(self) -> bool:
+        """Whether every step is one pass over all rows, so that these need not be in memory."""
+        return self.needs_view or self.needs_draws
 
     @abc.abstractmethod
     def init(self, learned: Leaves, family: Family, psi: Psi) -> OptimizerState:
@@ -195,6 +207,7 @@ def step_info(loss, data, core, prior, proposal, inner: InnerInfo) -> Info:
         inner_gradient_norm=inner.gradient_norm,
         inner_steps=inner.steps,
         accepted=inner.accepted,
+        more=inner.more,
     )
 
 

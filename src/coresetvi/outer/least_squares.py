@@ -49,13 +49,15 @@ def levenberg_marquardt(
     *,
     target: Float[Array, ""] | float,
     max_steps: int,
-    max_move: float,
+    max_move: Float[Array, ""] | float,
+    least_damping: Float[Array, ""] | float = LEAST_DAMPING,
 ) -> Search:
     """Lower the sum of squares from `flat`, whose residual is given, until it is below `target`.
 
     It ends early when many steps in a row have gained little, or after `max_steps`. No number moves by more
     than `max_move` in one step; `project` enforces what is allowed. `stiff_of` returns those residuals that
-    come first and are stiff.
+    come first and are stiff. `least_damping` stays, where residuals are a sample that must not be fitted in
+    full: numbers that it says little about then stay where they are.
 
     >>> valley = lambda flat: 10.0 * (flat[1:] - flat[:1] ** 2)
     >>> curved = lambda flat: jnp.concatenate([valley(flat), flat[:1] - 1.0])
@@ -100,13 +102,13 @@ def levenberg_marquardt(
         return Search(
             trial.flat,
             trial.residual,
-            jnp.maximum(damping, LEAST_DAMPING),
+            jnp.maximum(damping, least_damping),
             now.step + 1,
             jnp.where(look, after, now.mark),
             look & (after > (1.0 - LEAST_GAIN) * now.mark),
         )
 
-    damping = jnp.asarray(FIRST_DAMPING, flat.dtype)
+    damping = jnp.maximum(jnp.asarray(FIRST_DAMPING, flat.dtype), least_damping)
     first = Search(flat, residual, damping, jnp.asarray(0), jnp.sum(residual**2), jnp.asarray(False))
     return jax.lax.while_loop(keep_going, advance, first)
 

@@ -20,7 +20,7 @@ from .._checks import positive
 from .._registry import register
 from ..families.base import LOG_TWO_PI, Psi
 from ..families.importance import defensive, log_weights, normalise, normalised_ess
-from ..inner.base import InnerInfo, Leaves
+from ..inner.base import Leaves, solved
 from ..models.question import BACK, LocalView, Question
 from .base import Answer, Draft, Moved, Optimizer, Target, Thetas, Vector, ViewedTarget, mean_draw, step_info
 from .least_squares import levenberg_marquardt
@@ -103,7 +103,7 @@ class Matching(Optimizer):
         heard = Heard(jnp.tile(anchor, (num_samples, 1)), anchor, nothing, nothing, number)
         return Journey(jnp.asarray(given), anchor, factor, anchor, learned, psi, number + jnp.inf, heard)
 
-    def blank(self, state: Journey, psi: Psi) -> tuple[Draft, Answer]:
+    def blank(self, state: Journey, psi: Psi, records: dict[str, type]) -> tuple[Draft, Answer]:
         """A draft and an answer in the shapes of real ones, which move nothing: to compile `tell` with."""
         draws, dim = state.heard.thetas.shape
         number = jnp.full_like(state.anchor, jnp.nan)
@@ -111,7 +111,7 @@ class Matching(Optimizer):
         question = Question(number, state.factor, numbers)
         view = LocalView(number[0], number[0], number, state.factor * jnp.nan, numbers[:, 0])
         # Of the very types that `ask` returns, or the program would be compiled again for the first pass.
-        inner = InnerInfo(number[0], jnp.zeros((), int), jnp.asarray(True))
+        inner = solved(number, records)
         draft = Draft(state.heard.thetas, number, state.heard.proposal, psi, inner, question=question)
         return draft, Answer(view.value, view.rises, view=view)
 
@@ -122,9 +122,8 @@ class Matching(Optimizer):
             units = target.normal_noise()
             proposal = -0.5 * jnp.sum(units**2 + LOG_TWO_PI, axis=1)
             proposal = proposal - jnp.linalg.slogdet(state.factor)[1]
-            there = target.family.around(state.anchor, state.factor)
-            solved = InnerInfo(jnp.zeros_like(proposal[0]), jnp.asarray(0), jnp.asarray(True))
-            return state.anchor + units @ state.factor.T, proposal, state.factor, there, solved
+            there = {**psi, **target.family.around(state.anchor, state.factor)}
+            return state.anchor + units @ state.factor.T, proposal, state.factor, there, empty
 
         def around_r():
             solution, inner = target.solve(learned, psi)
@@ -132,7 +131,7 @@ class Matching(Optimizer):
             inner = jax.tree.map(lambda leaf, kind: jnp.asarray(leaf, kind.dtype), inner, empty)
             return thetas, proposal, target.family.factor(solution), solution, inner
 
-        empty = InnerInfo(jnp.zeros_like(state.anchor[0]), jnp.asarray(0), jnp.asarray(True))
+        empty = solved(state.anchor, target.records)
         thetas, proposal, factor, psi, inner = jax.lax.cond(state.given, around_anchor, around_r)
         reference = jnp.where(state.given, state.anchor, mean_draw(thetas))
         on_the_way = reference + jnp.outer(jnp.asarray(BACK, reference.dtype), state.origin - reference)

@@ -135,7 +135,9 @@ class NaturalGradient(Optimizer):
         A step that is solved for all numbers and then cut off at the edge need not go downhill.
         """
         nudged = unravel(flat - 1e-3 * jnp.sign(gradient))
-        return (ravel_pytree(target.project(nudged))[0] == flat) & (gradient != 0.0)
+        at_edge = (ravel_pytree(target.project(nudged))[0] == flat) & (gradient != 0.0)
+        # What has no gradient here, though it has a value, stays as well: it would take all others with it.
+        return at_edge | ~jnp.isfinite(gradient)
 
     def _direction(self, scores, core, prior, proposal, slope):
         # No draw is ignored by the metric, so its contribution to the slope stays bounded.

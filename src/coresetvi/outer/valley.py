@@ -66,7 +66,7 @@ def steep_part(stiff_of: Callable[[Flat], Stiff], flat: Flat, unit: Flat) -> Ste
     return Steep(stiff_of, unit, forward, back, square)
 
 
-def within(move: Flat, most: float) -> Float[Array, ""]:
+def within(move: Flat, most: Float[Array, ""] | float) -> Float[Array, ""]:
     """The part of a move, at most all of it, in which no number moves by more than `most`."""
     return jnp.minimum(1.0, most / (jnp.max(jnp.abs(move), initial=0.0) + 1e-30))
 
@@ -94,7 +94,7 @@ def along_valley(
     residual: Residual,
     steep: Steep,
     step: Flat,
-    max_move: float,
+    max_move: Float[Array, ""] | float,
 ) -> Trial:
     """A better point on the step from `flat`, as far along as there is one; `flat` itself if there is none.
 

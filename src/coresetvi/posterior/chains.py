@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from .._compiler import quick_jit
 from ..fitting.progress import Progress
+from ..inner.transitions import TRANSITIONS
 from ..models.log_joint import LogJoint
 
 # Up to this many parameters the mass matrix is dense: correlated posteriors then cost no more than others.
@@ -49,6 +50,13 @@ class Whitening(eqx.Module):
         """theta for z."""
         return self.center + (z @ self.factor.T if self.dense else z * self.factor)
 
+    def into(self, thetas: Float[Array, "c d"]) -> Float[Array, "c d"]:
+        """z for thetas."""
+        away = thetas - self.center
+        if not self.dense:
+            return away / self.factor
+        return jax.scipy.linalg.solve_triangular(self.factor, away.T, lower=True).T
+
 
 class Tuning(NamedTuple):
     """One chain's step size and mass matrix, and what is known for better ones."""
@@ -57,26 +65,6 @@ class Tuning(NamedTuple):
     inverse_mass: Array
     step_state: PyTree
     mass_state: PyTree
-
-
-def nuts_transition(key, state, log_density, step_size, inverse_mass):
-    """One transition of the no-U-turn sampler."""
-    from blackjax.mcmc import nuts
-
-    return nuts.build_kernel()(key, state, log_density, step_size, inverse_mass)
-
-
-def hmc_transition(key, state, log_density, step_size, inverse_mass):
-    """One transition of Hamiltonian Monte Carlo with a trajectory of random length."""
-    from blackjax.mcmc import hmc
-
-    length_key, key = jax.random.split(key)
-    num_steps = jax.random.randint(length_key, (), 1, MOST_HMC_STEPS + 1)
-    # The kernel's own type says int, and it takes a traced one.
-    return hmc.build_kernel()(key, state, log_density, step_size, inverse_mass, num_steps)  # pyright: ignore
-
-
-TRANSITIONS: dict[str, Callable] = {"nuts": nuts_transition, "hmc": hmc_transition}
 
 
 def run_chains(
@@ -175,7 +163,8 @@ def advance(
         keys = jax.random.split(jax.random.fold_in(key, number), num_chains)
 
         def one(key, state, tuning):
-            return transition(key, state, log_density, tuning.step_size, tuning.inverse_mass)
+            length = jax.random.randint(jax.random.fold_in(key, 1), (), 1, MOST_HMC_STEPS + 1)
+            return transition(key, state, log_density, tuning.step_size, tuning.inverse_mass, length)
 
         states, info = jax.vmap(one)(keys, states, tunings)
         tunings = jax.vmap(adapt, (None, None, 0, 0, 0))(

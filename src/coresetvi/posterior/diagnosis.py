@@ -6,7 +6,7 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from .._checks import instance, whole_number
 from .._keys import one_key
@@ -15,18 +15,23 @@ from ..data.rows import Rows
 from ..errors import InputError
 from ..families.base import need_density
 from ..families.draws import Draws
-from ..families.importance import host_ess, host_weights, khat_threshold, pareto_khat, resample, usable
-from ..families.mixing import chain_measures
+from ..families.importance import host_ess, host_weights, khat_threshold, pareto_khat
+from ..fitting import own_draws
 from ..fitting.compilation import make_room
 from ..fitting.result import Fit
-from ..models.log_joint import LogJoint
 from ..models.prediction import align, scores
+from ..models.propriety import need_proper
 from ..models.row_checks import check_rows
 from . import distances as discrepancies
 from .certificate import Certificate, Numbers, judge
-from .correction import ROWS_WANTED, data_log_ratios
+from .coreset_draws import coreset_draws
+from .correction import ROWS_WANTED
+from .divergence import judge_posterior, kl_terms, row_agreement
+from .look import look_around
+from .reach import propose
 from .sampling import sample
-from .slopes import compare_slopes, gradients_of
+from .slopes import gradients_of
+from .unseen import places
 
 # Draws of r for each draw of the coreset posterior that is weighed against the data: r is cheap to judge.
 PROPOSALS = 4
@@ -67,23 +72,34 @@ def diagnose(
         instance("held_out", held_out, Rows, ROWS_WANTED)
     num_samples = whole_number("num_samples", num_samples, 100)
     need_density(fit.family, "A certificate")
+    need_proper(fit.model, fit.coreset)
     make_room()
     data = check_rows(fit.model, align(data, fit.coreset))
     root = jax.random.fold_in(fit.key, 2**31 - 4) if key is None else one_key(key)
+    kept = own_draws.kept_draws(fit)
+    if draws is None and kept is not None:
+        draws = own_draws.as_draws(fit, kept)
     given = draws is not None
-    r, thetas, weights, bound = judge_r(fit, PROPOSALS * num_samples, root)
     if given:
         instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
-    elif usable(r):
-        draws = resampled(fit, thetas, weights, num_samples, root)
-    else:
-        draws = sample(fit, num_samples=-(-num_samples // 4), key=root, progress=progress)
-    assert draws is not None
-    check_draws(fit, draws)
-    few = thin(draws, num_samples)
-    posterior, elbo = judge_posterior(fit, few, data, bound)
-    chains = draws.mixing()
-    verdict, sentence = judge(r, posterior, chains, given)
+        check_draws(fit, draws)
+    look_key, reach_key = jax.random.split(jax.random.fold_in(root, 2))
+    r, thetas, bound = judge_r(fit, PROPOSALS * num_samples, root)
+    scored = some_rows(data, root)
+    looked = look_around(fit, scored, float(len(data)), look_key)
+    proposals = propose(fit, thetas, None if looked is None else looked[0].particles, reach_key)
+    chosen = coreset_draws(fit, proposals, looked, num_samples, root, progress, draws)
+    if kept is None:
+        r["kl"] = max(r["kl"], proposals.r_kl) - math.log1p(-min(chosen.missed, 0.999))
+    few = thin(chosen.draws, num_samples)
+    where = None if looked is None else places(fit, looked[0], proposals.distance_of_data(looked[0]), data)
+    posterior, elbo, agreed, unseen = judge_posterior(few, fit.coreset, data, bound, chosen.tilt, where)
+    look = chosen.about | ({} if where is None else {"unseen": unseen})
+    chains = chosen.draws.mixing()
+    chains |= (agreed | row_agreement(few, scored)) if chains else {}
+    # Scores are those of the draws that were asked about.
+    asked = few if draws is None else thin(draws, num_samples)
+    verdict, sentence = judge(r, posterior, chains, given, look)
     return Certificate(
         verdict=verdict,
         sentence=sentence,
@@ -93,9 +109,12 @@ def diagnose(
         coreset=describe_weights(fit.coreset),
         fit=describe_fit(fit),
         chains=chains,
-        train=score(fit, few, some_rows(data, root)),
-        held_out={} if held_out is None else score(fit, few, held_out),
-        reference={} if reference is None else compare(draws, reference, data, root),
+        train=score(fit, asked, scored),
+        held_out={} if held_out is None else score(fit, asked, held_out),
+        reference={}
+        if reference is None
+        else compare(chosen.draws if draws is None else draws, reference, data, root),
+        look=look,
     )
 
 
@@ -115,9 +134,9 @@ def check_draws(fit: Fit, draws: Draws) -> None:
 
 
 def judge_r(fit: Fit, number: int, key: PRNGKeyArray):
-    """r against the coreset posterior; also draws of r, their log-weights, and the bound of the coreset's
-    evidence: E_r[log w] with its error."""
-    thetas, value, log_w = fit._relative_draws(number, key)
+    """r against the coreset posterior; also draws of r, and the bound of the coreset's evidence: E_r[log w]
+    with its error."""
+    thetas, value, log_w = fit.normal_draws(number, key)
     host = np.asarray(log_w, np.float64)
     weights = host_weights(host)
     ratio, log_mean = kl_terms(host)
@@ -131,65 +150,12 @@ def judge_r(fit: Fit, number: int, key: PRNGKeyArray):
         "kl_error": float(np.std(ratio - host) / math.sqrt(number)),
     }
     bound = {"mean": float(value) + float(host.mean()), "error": float(host.std() / math.sqrt(number))}
-    return found, thetas, weights, bound
-
-
-def judge_posterior(fit: Fit, draws: Draws, data: Rows, bound: Numbers) -> tuple[Numbers, Numbers]:
-    """The coreset posterior against the full one, and the bound of Eq. 9 on the log-evidence.
-
-    With D = log p(data | theta) - log p(coreset | theta) over draws of the coreset posterior,
-    KL(coreset posterior || full posterior) = log E[exp(D)] - E[D], and the bound is E[D] + E_r[log w].
-    """
-    value, rise = data_log_ratios(draws, data)
-    effective = float(rise.size)
-    if "divergent" in draws.stats:
-        effective = min(effective, float(chain_measures(rise[..., None])[1][0]))
-    elif "proposals" in draws.about:
-        # Draws by importance come more than once.
-        share = draws.about.get("drawn", draws.about)["ess"]
-        effective = min(effective, share * draws.about["proposals"])
-    flat = rise.ravel()
-    ratio, log_mean = kl_terms(flat)
-    posterior = {
-        "draws": flat.size,
-        "ess": host_ess(host_weights(flat)),
-        "khat": pareto_khat(flat),
-        "khat_threshold": khat_threshold(flat.size),
-        "kl": max(log_mean - float(flat.mean()), 0.0),
-        "kl_error": float(np.std(ratio - flat) / math.sqrt(max(effective, 1.0))),
-        **compare_slopes(draws, fit.coreset, data),
-    }
-    gains = likelihood_gains(draws, fit.coreset, value, rise)
-    error = math.hypot(float(gains.std()) / math.sqrt(max(effective, 1.0)), bound["error"])
-    return posterior, {"value": float(gains.mean()) + bound["mean"], "error": error}
-
-
-def kl_terms(log_w: np.ndarray) -> tuple[np.ndarray, float]:
-    """w / mean(w) for every draw, and log mean(w)."""
-    top = log_w.max()
-    scaled = np.exp(log_w - top)
-    return scaled / scaled.mean(), float(top + np.log(scaled.mean()))
-
-
-def likelihood_gains(draws: Draws, coreset: Dataset, value: float, rise: np.ndarray) -> np.ndarray:
-    """log p(data | theta) - log p(coreset | theta) at every draw, from what `data_log_ratios` found."""
-    thetas = jnp.asarray(draws.flat.reshape(-1, draws.flat.shape[-1]))
-    reference = jnp.asarray(draws.mean, thetas.dtype)
-    core_value, on_coreset = LogJoint(draws.model, coreset, reference).with_value(thetas)
-    # What was drawn from need not be the coreset posterior: it may be r, or Laplace's normal.
-    gains = (rise + draws.log_density).ravel() - np.asarray(on_coreset, np.float64)
-    # Both are measured from the same reference.
-    return value - float(core_value) + gains
-
-
-def resampled(fit: Fit, thetas: Array, weights: np.ndarray, number: int, key: PRNGKeyArray) -> Draws:
-    """Draws of r, drawn anew by their weights, as one chain."""
-    picked = resample(jax.random.fold_in(key, 1), jnp.asarray(weights, thetas.dtype), number)
-    host = np.asarray(thetas)
-    kept, middle = host[np.asarray(picked)], host.mean(axis=0)
-    joint = LogJoint(fit.model, fit.coreset, jnp.asarray(middle)).of_draws(jnp.asarray(kept))
-    about = {"proposals": len(weights), "ess": host_ess(weights)}
-    return Draws(kept[None], fit.model, fit.coreset, "importance", np.asarray(joint)[None], {}, about)
+    kept = own_draws.kept_draws(fit)
+    if kept is not None:
+        # The posterior of such a fit is its draws; the normal around them is only where they are.
+        found = own_draws.reliability_of(fit, kept)
+        found = {"draws": found.pop("num_samples"), **found, "kl": 0.0, "kl_error": 0.0}
+    return found, thetas, bound
 
 
 def thin(draws: Draws, number: int) -> Draws:

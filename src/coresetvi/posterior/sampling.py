@@ -20,17 +20,20 @@ from ..families.draws import Draws
 from ..families.gaussian import FullRank, MeanField
 from ..families.importance import host_ess, khat_threshold, log_weights, resample, smoothed_weights
 from ..families.initial import start_family
+from ..fitting import own_draws
 from ..fitting.compilation import make_room
 from ..fitting.result import Fit
 from ..inner.mode import fit_laplace
 from ..models.base import Model
 from ..models.log_joint import LogJoint
+from ..models.propriety import need_proper
 from .chains import DENSE_DIM, Whitening, run_chains
 from .smc import draw_family, temper
 
 # Proposals of r for every draw that importance sampling keeps.
 PROPOSALS = 5
 FRAME_DRAWS = 512
+NUM_WARMUP = 1000
 LEAST_WIDTH = 1e-6
 
 
@@ -43,6 +46,8 @@ class Request(NamedTuple):
     psi: Psi
     # Where each chain begins, in the coordinates of `frame`; None: anywhere that r says.
     starts: Array | None
+    # Draws (chains, draws, d) that a fit has of its posterior already; None if that is a normal.
+    kept: np.ndarray | None
     num_samples: int
     num_chains: int
     num_warmup: int
@@ -105,7 +110,9 @@ def sample(
     - "importance": draws of r, resampled by their Pareto-smoothed importance weights;
     - "smc": draws of r, moved to the posterior through tempered densities; use it when k-hat is too large;
     - "variational": draws of r as they are;
-    - "laplace": draws of the normal at the posterior's mode.
+    - "laplace": draws of the normal at the posterior's mode;
+    - "chains": draws that chains inside the fit have left, which "importance" and "variational" are as well
+      for such a fit.
 
     For a model with data, r is Laplace's approximation. The key of a fit follows from the fit's own; that of
     a model with data is 0, unless given.
@@ -128,9 +135,24 @@ def sample(
     flat, log_density, stats, about = SAMPLERS[method](request)
     if not np.all(np.isfinite(flat)):
         raise InputError(f"Draws by {method} turned non-finite; the model's density does at some parameters.")
+    if undefined := float(np.mean(np.isnan(log_density))):
+        raise InputError(
+            f"{undefined:.0%} of the draws by {method} are where the model's density is NaN; "
+            "give its parameters priors that keep them where it is defined."
+        )
     about |= {"warmup": num_warmup} if method in CHAINS else {}
     about["seconds"] = time.perf_counter() - started
     return Draws(flat, request.model, request.data, method, log_density, stats, about)
+
+
+def chains_from(
+    fit: Fit, starts: np.ndarray, num_samples: int, key: PRNGKeyArray, progress: bool | None
+) -> Draws:
+    """NUTS on the coreset of a fit, with one chain from each of `starts` (chains, dim)."""
+    request = prepare(fit, None, "nuts", (num_samples, len(starts), NUM_WARMUP), key, progress)
+    places = frame_of(request).into(jnp.asarray(starts, request.psi["mean"].dtype))
+    flat, log_density, stats, about = SAMPLERS["nuts"](request._replace(starts=places))
+    return Draws(flat, fit.model, fit.coreset, "nuts", log_density, stats, about)
 
 
 def prepare(
@@ -147,9 +169,16 @@ def prepare(
             raise InputError("sample(fit) takes no data; for all rows write sample(fit.model, data).")
         if method != "variational":  # all others begin where r says, or weigh its draws
             need_density(target.family, f"sample by {method}")
+            need_proper(target.model, target.coreset)
         root = jax.random.fold_in(target.key, 2**31 - 3) if key is None else one_key(key)
-        model, family, psi, starts = target.model, target.family, target.psi, None
-        return Request(model, target.coreset, family, psi, starts, *counts, root, progress)
+        model, family, psi = target.model, target.family, target.psi
+        kept = own_draws.kept_draws(target)
+        request = Request(model, target.coreset, family, psi, None, kept, *counts, root, progress)
+        if kept is None or method not in CHAINS:
+            return request
+        # Chains that begin at draws of other chains have nothing to find.
+        starts = frame_of(request).into(own_draws.some_of(kept, counts[1], root))
+        return request._replace(starts=starts) if len(starts) == counts[1] else request
     if isinstance(target, tuple) and len(target) == 2 and data is None:
         target, data = target
     if isinstance(data, Rows) and not isinstance(data, Dataset):
@@ -163,6 +192,7 @@ def prepare(
             + ("." if data is None else f" and {short(data)}.")
         )
     data = target.check(data)
+    need_proper(target, data)
     root = one_key(0 if key is None else key)
     start_key, root = jax.random.split(root)
     # Beyond that the curvature of all pairs of parameters is dear, and where there are many parameters there
@@ -178,7 +208,7 @@ def prepare(
         keys = jax.random.split(start_key, counts[1])
         starts = (jax.vmap(target.start)(keys) - psi["mean"]) * jnp.exp(-psi["log_scale"])
         starts += 0.1 * jax.random.normal(start_key, starts.shape)
-    return Request(target, data, family, psi, starts, *counts, root, progress)
+    return Request(target, data, family, psi, starts, None, *counts, root, progress)
 
 
 def at_mode(
@@ -226,6 +256,8 @@ def by_chains(method: str) -> Callable[[Request], tuple]:
 
 def by_importance(request: Request) -> tuple:
     """Draws of r, drawn anew by their smoothed importance weights."""
+    if request.kept is not None:
+        return by_kept_draws(request)
     wanted = request.num_chains * request.num_samples
     thetas, proposal = request.proposals(PROPOSALS * wanted)
     joint = request.log_joint.of_draws(thetas)
@@ -252,8 +284,20 @@ def by_tempering(request: Request) -> tuple:
     return request.shaped(particles), request.shaped(log_density), {}, about
 
 
+def by_kept_draws(request: Request) -> tuple:
+    """The draws that chains left in the fit, drawn anew if more are wanted than there are."""
+    if request.kept is None:
+        raise InputError("This fit has no chains inside, so there are no draws of theirs; use method='nuts'.")
+    wanted = request.num_chains * request.num_samples
+    thetas = own_draws.some_of(request.kept, wanted, request.key)
+    thetas = jnp.asarray(np.resize(np.asarray(thetas), (wanted, thetas.shape[1])))
+    return request.shaped(thetas), request.shaped(request.log_joint.of_draws(thetas)), {}, {}
+
+
 def by_variation(request: Request) -> tuple:
     """Draws of r as they are."""
+    if request.kept is not None:
+        return by_kept_draws(request)
     thetas, log_density = request.proposals(request.num_chains * request.num_samples)
     return request.shaped(thetas), request.shaped(log_density), {}, {}
 
@@ -274,5 +318,6 @@ SAMPLERS: dict[str, Callable[[Request], tuple]] = {
     "smc": by_tempering,
     "variational": by_variation,
     "laplace": by_laplace,
+    "chains": by_kept_draws,
 }
 CHAINS = ("nuts", "hmc")

@@ -14,10 +14,13 @@ from .._checks import instance, short, whole_number
 from .._keys import host_generator, one_key
 from ..constructions.base import Construction, with_size
 from ..constructions.bbpsvi import BBPSVI
+from ..constructions.group_start import most_groups, too_few_points
+from ..constructions.moving_columns import columns_that_stay
 from ..constructions.parametrisation import parametrise
 from ..constructions.plain_passes import rows_to_choose_from
 from ..constructions.reference import FullVI
 from ..constructions.starts import stratified_rows
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset, concatenate
 from ..data.rows import Rows
 from ..errors import InputError
@@ -52,6 +55,7 @@ class SizeChoice:
     """The fit that was chosen, whether it does what was asked, and everything that was tried.
 
     `tried` has one row per size: size, kl, kl_error, khat, verdict, nll, seconds, and with `nll_gap` gap.
+    `note` is a sentence about what the size leaves out, if that can be told: groups without a point.
     """
 
     fit: Fit
@@ -59,6 +63,7 @@ class SizeChoice:
     met: bool
     goal: str
     tried: list[SizeRow]
+    note: str | None = None
 
     @property
     def size(self) -> int:
@@ -74,7 +79,8 @@ class SizeChoice:
             "  ".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells
         ]
         end = f"{self.size} points do." if self.met else f"No size up to {self.size} does."
-        return "\n".join([f"Wanted: {self.goal}. {end}", "", *table])
+        notes = [] if self.note is None else ["", self.note]
+        return "\n".join([f"Wanted: {self.goal}. {end}", "", *table, *notes])
 
     __repr__ = __str__
 
@@ -98,7 +104,8 @@ def choose_size(
     The goal is KL(coreset posterior || full posterior) of at most `target_kl` nats (0.1 unless given) with a
     k-hat below its threshold; or, with `nll_gap`, a negative log-likelihood on `held_out` (else on rows of
     `data`) that is at most this fraction above that of variational inference on all of the data.
-    `sizes` are tried in order; by default 10, 20, 40, … up to `max_size` and the number of rows.
+    `sizes` are tried in order; by default 10, 20, 40, … up to `max_size` and the number of rows; where a
+    column does not move, such as a group number, the first size has a point for each of its values.
     `construction` says how coresets are made; its own size is not used. `data` need not be in memory.
 
     >>> import coresetvi as cvi
@@ -125,9 +132,10 @@ def choose_size(
         yardstick = fit(FullVI(), model, data, key=jax.random.fold_in(root, 2**31 - 1), progress=progress)
         best_nll = yardstick.evaluate(data if held_out is None else held_out, correct=False)["nll"]
     tried: list[SizeRow] = []
+    still = columns_that_stay(model, data)
     fitted = certificate = None
     met = False
-    for number, size in enumerate(series(sizes, max_size, data)):
+    for number, size in enumerate(series(sizes, max_size, data, most_groups(data, still))):
         began = time.perf_counter()
         fit_key, grow_key, judge_key = jax.random.split(jax.random.fold_in(root, number), 3)
         initial = None
@@ -152,11 +160,12 @@ def choose_size(
             break
     assert fitted is not None and certificate is not None
     goal = f"KL of at most {target_kl:g} nats" if nll_gap is None else f"NLL gap of at most {nll_gap:g}"
-    return SizeChoice(fitted, certificate, met, goal, tried)
+    note = too_few_points(data, still, len(fitted.coreset))
+    return SizeChoice(fitted, certificate, met, goal, tried, note)
 
 
-def series(sizes: Sequence[int] | None, max_size: int, data: Rows) -> list[int]:
-    """The sizes to try, none larger than the data."""
+def series(sizes: Sequence[int] | None, max_size: int, data: Rows, least: int = 0) -> list[int]:
+    """The sizes to try, none larger than the data; by default from `least` on."""
     rows = int(np.count_nonzero(np.asarray(data.weights))) if isinstance(data, Dataset) else data.num_rows
     if sizes is not None:
         found = sorted({whole_number("sizes", size) for size in sizes})
@@ -164,7 +173,7 @@ def series(sizes: Sequence[int] | None, max_size: int, data: Rows) -> list[int]:
             raise InputError("sizes is empty; name at least one size.")
         return found
     most = min(whole_number("max_size", max_size), rows)
-    found = [min(SMALLEST, most)]
+    found = [min(max(SMALLEST, least), most)]
     while found[-1] < most:
         found.append(min(GROWTH * found[-1], most))
     return found
@@ -176,13 +185,14 @@ def grow(
     """The coreset with rows of the data added up to `size`; the total weight stays what it was."""
     if not isinstance(data, Dataset):
         data = rows_to_choose_from(data, size, key)
-    parametrisation = parametrise(data, construction.weights, frozenset(), model.num_classes)
+    still = columns_that_stay(model, data)
+    parametrisation = parametrise(data, construction.weights, frozenset(), model.num_classes, still)
     weights = np.array(data.weights)
     if coreset.indices is not None:
         # No row twice. Indices are those of the larger set that the data may be part of.
         own = np.arange(len(data)) if data.indices is None else np.asarray(data.indices)
         weights[np.isin(own, np.asarray(coreset.indices))] = 0.0
-    unused = Dataset(data.x, data.y, weights)
+    unused = Dataset(data.x, data.y, weights, **column_facts(data))
     rows = stratified_rows(unused, size - len(coreset), parametrisation, host_generator(key))
     new, total = data.take(rows), float(coreset.total_weight)
     labels = new.y
@@ -194,17 +204,15 @@ def grow(
             coreset.x,
             coreset.y,
             coreset.weights * (1.0 - share),
-            columns=coreset.columns,
-            target=coreset.target,
             indices=coreset.indices,
+            **column_facts(coreset),
         ),
         Dataset(
             new.x,
             labels,
             jnp.full(len(rows), share * total / len(rows)),
-            columns=coreset.columns,
-            target=coreset.target,
             indices=None if coreset.indices is None else new.indices,
+            **column_facts(coreset),
         ),
     )
 

@@ -7,6 +7,8 @@ like from here, however narrow the draws are, and exactly if it is one. Both reg
 what their randomness adds cancels where the posteriors agree.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +24,9 @@ from .distances import gaussian_kl
 
 # Draws that gradients are taken at, at least so many and so many a parameter.
 FEWEST, PER_PARAMETER = 256, 4
+# Samplers of the coreset posterior itself: their draws must be as wide as its slopes say, up to this factor
+# (of variances), or it is no normal and its slopes describe none.
+OWN, FACTOR = ("nuts", "hmc", "importance", "smc"), 3.0
 
 
 def compare_slopes(draws: Draws, coreset: Dataset, data: Rows) -> dict[str, float]:
@@ -29,7 +34,7 @@ def compare_slopes(draws: Draws, coreset: Dataset, data: Rows) -> dict[str, floa
 
     The latter is 1 - (smallest ratio of the coreset posterior's variance to the full one's): the k-hat of
     importance weights between two such normals. Empty if there are too few draws for the parameters, or if
-    the coreset posterior does not look like a normal at all (more modes than one).
+    the coreset posterior does not look like a normal at all (more modes than one, or heavy tails).
     """
     flat = draws.flat.reshape(-1, draws.flat.shape[-1])
     dim = flat.shape[1]
@@ -41,12 +46,10 @@ def compare_slopes(draws: Draws, coreset: Dataset, data: Rows) -> dict[str, floa
     if not np.all(scale > 0):
         return {}
     unit = (thetas - mean) / scale
-    views = []
-    for rows in (coreset, data):
-        slopes = gradients_of(draws.model, rows, jnp.asarray(thetas, draws.flat.dtype))
-        views.append(normal_view(unit, slopes * scale))
-    (center, precision), (full_center, full_precision) = views
-    if not is_positive(precision):
+    at = jnp.asarray(thetas, draws.flat.dtype)
+    own, full = (gradients_of(draws.model, rows, at) * scale for rows in (coreset, data))
+    (center, precision), (full_center, full_precision) = normal_view(unit, own), normal_view(unit, full)
+    if not is_positive(precision) or (draws.method in OWN and not looks_normal(unit, own, precision)):
         return {}
     if not is_positive(full_precision):
         return {"gradient_kl": np.inf, "gradient_khat": 1.0}
@@ -69,6 +72,21 @@ def normal_view(points: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.
     found = np.linalg.lstsq(design, slopes, rcond=None)[0]
     precision = -0.5 * (found[1:] + found[1:].T)
     return np.linalg.solve(precision, found[0]), precision
+
+
+def looks_normal(points: np.ndarray, slopes: np.ndarray, precision: np.ndarray) -> bool:
+    """Whether draws have about the covariance that slopes ask for, and slopes are more of a line than not.
+
+    >>> points = np.random.default_rng(0).normal(size=(500, 2))
+    >>> looks_normal(points, -points, np.eye(2)), looks_normal(points, -9 * points, 9 * np.eye(2))
+    (True, False)
+    """
+    ratios = np.linalg.eigvals(precision @ np.atleast_2d(np.cov(points.T))).real
+    # So many directions seen in so few draws have some that look narrow or wide by chance.
+    most = FACTOR * (1.0 + math.sqrt(points.shape[1] / len(points))) ** 2
+    rest = slopes - slopes.mean(axis=0) + (points - points.mean(axis=0)) @ precision
+    straight = np.all(rest.var(axis=0) <= 0.5 * slopes.var(axis=0))
+    return bool(straight and np.all(ratios < most) and np.all(ratios > 1.0 / most))
 
 
 def is_positive(matrix: np.ndarray) -> bool:

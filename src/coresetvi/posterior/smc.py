@@ -16,19 +16,16 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from .._compiler import quick_jit
 from ..errors import InputError
 from ..families.base import Family, Psi
-from ..families.importance import normalise, normalised_ess, resample
+from ..families.importance import normalise, resample
 from ..fitting.progress import Progress
+from ..inner.tempering import NO_WEIGHT, TARGET_ACCEPTANCE, largest_rise
+from ..inner.transitions import hmc_transition
 from ..models.log_joint import LogJoint
-from .chains import hmc_transition
+from .chains import MOST_HMC_STEPS
 
-TARGET_ESS = 0.5
 NUM_MOVES = 6
 MOST_TEMPERATURES = 200
-TARGET_ACCEPTANCE = 0.8
-BISECTIONS = 30
 BATCH_NUMBERS = 2**24
-# The logarithm of as good as nothing; times zero it is still a number, which minus infinity is not.
-NO_WEIGHT = -1e30
 
 
 def temper(
@@ -106,7 +103,9 @@ def next_temperature(
 
     def moves(theta: Array, key: PRNGKeyArray) -> tuple[PyTree, Array]:
         def move(state, key):
-            state, info = hmc_transition(key, state, log_density, step_size, variance)
+            length_key, key = jax.random.split(key)
+            length = jax.random.randint(length_key, (), 1, MOST_HMC_STEPS + 1)
+            state, info = hmc_transition(key, state, log_density, step_size, variance, length)
             return state, info.acceptance_rate
 
         state, rates = jax.lax.scan(move, hmc.init(theta, log_density), jax.random.split(key, NUM_MOVES))
@@ -119,19 +118,3 @@ def next_temperature(
     acceptance = jnp.mean(rates)
     step_size = step_size * jnp.exp(jnp.clip(2.0 * (acceptance - TARGET_ACCEPTANCE), -1.0, math.log(2.0)))
     return moved, new, step_size, acceptance
-
-
-def largest_rise(ratios: Array, limit: Array) -> Array:
-    """The largest rise of temperature up to `limit` at which half of the particles stay effective."""
-
-    def effective(rise):
-        return normalised_ess(normalise(rise * ratios)) >= TARGET_ESS
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = 0.5 * (low + high)
-        good = effective(middle)
-        return jnp.where(good, middle, low), jnp.where(good, high, middle)
-
-    low, _ = jax.lax.fori_loop(0, BISECTIONS, halve, (jnp.zeros_like(limit), limit))
-    return jnp.where(effective(limit), limit, low)

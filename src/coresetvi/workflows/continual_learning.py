@@ -164,14 +164,15 @@ class Continual:
         ]
         new = spread_rows(task, np.concatenate(rows))
         factor = float(task.total_weight) / float(new.total_weight)
-        new = Dataset(new.x, new.y, new.weights * factor)
+        limits = {"fixed": task.fixed, "bounds": task.bounds}
+        new = Dataset(new.x, new.y, new.weights * factor, **limits)
         if self.coreset is None:
             return new
         old = Dataset(self.coreset.x, self.coreset.y, self.coreset.weights)
         if old.y is not None and old.y.ndim == 2:
             padded = jnp.pad(old.y, ((0, 0), (0, num_classes - old.y.shape[1])))
             old = Dataset(old.x, padded, old.weights)
-            new = Dataset(new.x, jax.nn.one_hot(new.y, num_classes), new.weights)
+            new = Dataset(new.x, jax.nn.one_hot(new.y, num_classes), new.weights, **limits)
         return concatenate(old, new)
 
     def _stage(self, fitted: Fit, task: Dataset) -> Stage:

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._checks import instance
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset, concatenate
 from ..errors import InputError
 from ..fitting.result import Fit
@@ -47,4 +48,4 @@ def hard_labels(coreset: Dataset) -> Dataset:
     if not used.any():
         raise InputError("A coreset to merge has no weight at all; leave it out.")
     labels = None if y is None else jnp.asarray(y[used])
-    return Dataset(x[used], labels, weights[used], columns=coreset.columns, target=coreset.target)
+    return Dataset(x[used], labels, weights[used], **column_facts(coreset))

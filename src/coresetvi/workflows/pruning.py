@@ -12,6 +12,7 @@ from .._checks import instance, short, whole_number
 from .._keys import host_generator, one_key
 from ..constructions.base import Construction, with_size
 from ..data.clusters import spread_rows
+from ..data.column_limits import column_facts
 from ..data.dataset import Dataset
 from ..errors import InputError
 from ..fitting.loop import fit
@@ -122,7 +123,6 @@ def start_points(coreset: Dataset, rows: np.ndarray, total: float, spread: bool)
         kept.x,
         kept.y,
         weights,
-        columns=kept.columns,
-        target=kept.target,
         indices=None if coreset.indices is None else kept.indices,
+        **column_facts(kept),
     )
