@@ -140,7 +140,8 @@ def exact_moments(data):
 def test_a_fit_with_chains_has_the_exact_posterior_of_a_hierarchy(hierarchy, fitted):
     _, data = hierarchy
     assert fitted.result == "finished", fitted.explanation
-    assert fitted.history["kl"][-1] < 0.01 and fitted.about["passes"] < 20
+    # Two points per group are enough for all that the data say, and the steps find them.
+    assert fitted.history["kl"][-1] < 1e-6 and len(fitted.history["kl"]) < 200
     # The group of every point is one of the data's.
     assert set(np.asarray(fitted.coreset.x[:, 0]).tolist()) == set(range(12))
     mean, deviation = exact_moments(data)
@@ -205,7 +206,8 @@ def test_settings_that_make_no_chains_are_refused(arguments, sentence):
         cvi.inner.Chains(**arguments)
 
 
-def test_slope_matching_without_chains_is_refused():
-    construction = cvi.BBPSVI(8, inner=cvi.inner.Implicit(), optimizer=cvi.outer.SlopeMatching())
+@pytest.mark.parametrize("optimizer", [cvi.outer.SlopeMatching(), cvi.outer.RiseMatching()])
+def test_matching_draws_without_chains_is_refused(optimizer):
+    construction = cvi.BBPSVI(8, inner=cvi.inner.Implicit(), optimizer=optimizer)
     with pytest.raises(cvi.errors.InputError, match="needs draws of the coreset posterior"):
         cvi.fit(construction, MODEL, rows(), key=0)

@@ -11,10 +11,11 @@ from coresetvi.constructions.informative_start import informative_rows
 from coresetvi.constructions.pass_plan import is_over
 from coresetvi.errors import InputError
 from coresetvi.fitting import steps
+from coresetvi.inner import Chains
 from coresetvi.models import FromCallables, LinearRegression, LogisticRegression, PoissonRegression
 from coresetvi.models.local_view import find_mode, view_of
 from coresetvi.models.question import Question
-from coresetvi.outer import Adam, Matching, NaturalGradient, SlopeMatching
+from coresetvi.outer import Adam, Matching, NaturalGradient, RiseMatching, SlopeMatching
 from coresetvi.outer.least_squares import levenberg_marquardt
 from coresetvi.outer.nearness import gaussian_kl
 
@@ -311,11 +312,13 @@ def test_what_is_compiled_before_the_first_pass_is_what_the_passes_use(traced):
 
 
 def test_models_that_are_not_small_go_by_chains_or_by_steps():
-    seen = []
-    data = cvi.Dataset(GENERATOR.normal(size=(50, 2)), (GENERATOR.random(50) < 0.5).astype(int))
-    plan = cvi.BBPSVI(5).settle(cvi.models.BayesianMLP(2, (60,), 2), data)
-    seen.append(type(plan.optimizer))
-    assert seen == [SlopeMatching] and plan.by_passes
+    data = cvi.Dataset(GENERATOR.normal(size=(500, 2)), (GENERATOR.random(500) < 0.5).astype(int))
+    network = cvi.models.BayesianMLP(2, (60,), 2)
+    plan = cvi.BBPSVI(5).settle(network, data)
+    assert type(plan.inner) is Chains and type(plan.optimizer) is RiseMatching and not plan.by_passes
+    # More leaves than rises at draws can tell of need slopes as well; so do rows that are not in memory.
+    plan = cvi.BBPSVI(200).settle(network, data)
+    assert type(plan.inner) is Chains and type(plan.optimizer) is SlopeMatching and plan.by_passes
     # Chains of a network of this size would take hours.
     plan = cvi.BBPSVI(500).settle(cvi.models.BayesianMLP(2, (2000, 500), 2), data)
     assert type(plan.optimizer) is Adam and not plan.by_passes

@@ -28,7 +28,7 @@ from .coreset_plan import CoresetPlan
 from .defaults import choose_engine, is_affordable, keeps_expansion, row_cost
 from .group_start import too_few_points
 from .learned_plan import GradientConstruction, LearnedPlan
-from .moving_columns import columns_that_stay, leaves_to_learn
+from .moving_columns import columns_that_stay, leaves_to_learn, numbers_per_point
 from .parametrisation import parametrise
 from .pass_plan import PassPlan
 from .starts import check_leaves, names_of
@@ -105,7 +105,7 @@ class BBPSVI(GradientConstruction):
         """The plan, whose steps may be passes over the rows if `by_passes`."""
         still = columns_that_stay(model, data)
         usual = frozenset({"x", "weights", "total"} if self.weights.learnable else {"x"})
-        learn = leaves_to_learn(self.learn, usual, still, model, data)
+        learn = leaves_to_learn(self.learn, usual, still, model, data, draws=True)
         if "y" in learn and data.labels() is None:
             raise InputError('learn has "y", but the data have no labels.')
         cost = row_cost(model, data)
@@ -115,12 +115,15 @@ class BBPSVI(GradientConstruction):
             self.objective,
             self.size,
             cost,
+            leaves=self.size * numbers_per_point(learn, still, model, data),
             family=self.family,
             inner=self.inner,
             optimizer=self.optimizer,
             batch_size=self.batch_size,
             by_passes=by_passes,
         )
+        if not engine.inner.keeps_draws:
+            learn = leaves_to_learn(self.learn, usual, still, model, data, draws=False)
         if engine.optimizer.by_passes and not by_passes:
             name = type(engine.optimizer).__name__
             raise InputError(f"{name}() goes by passes over all rows; use NaturalGradient() or Adam() here.")
@@ -137,11 +140,12 @@ class BBPSVI(GradientConstruction):
             optimizer=engine.optimizer,
             batch_size=engine.batch_size,
         )
-        # Natural gradients that nobody asked for rest on a premise that the first draws may refute.
+        # Regressions on draws of r that nobody asked for rest on a premise that the first draws may refute.
         doubtful = self.optimizer is None and engine.optimizer.needs_exact_data
-        kind: Any = PassPlan if engine.optimizer.needs_view else CoresetPlan
-        if engine.optimizer.needs_draws:
-            kind = ChainPlan
+        doubtful &= not engine.inner.keeps_draws
+        kind: Any = CoresetPlan
+        if engine.optimizer.by_passes:
+            kind = PassPlan if engine.optimizer.needs_view else ChainPlan
         return kind(
             construction=settled,
             model=model,

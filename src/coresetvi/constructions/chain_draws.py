@@ -1,14 +1,18 @@
 """When chains have arrived, the draws that they leave behind, and the pass that tests those."""
 
+import collections
 from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..families.sampled import around_draws
+from ..inner.base import Leaves
 from ..models.row_sums import rises_of
+from .parametrisation import Parametrisation
 from .pass_programs import solve
 
 if TYPE_CHECKING:
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
 KEPT_DRAWS = 1024
 # Draws of the pass that tests: rows x draws below the first, but at least so many draws.
 TEST_NUMBERS, FEWEST_TESTED = 2**25, 128
+# Solves before the first step: at least, and at most.
+FIRST_ROUNDS = (20, 60)
+# Part of the logits of a hard label with which labels that are learned begin.
+SOFTER = 0.2
 # A mean log-density that changes by less than this part of its spread over chains has settled.
 SETTLED = 0.35
 
@@ -51,6 +59,25 @@ class ChainWatch:
         third = self.count // 3
         late, earlier = self._heights[-third:], self._heights[-2 * third : -third]
         return abs(float(np.mean(late)) - float(np.mean(earlier))) < SETTLED * self._widths[-1]
+
+
+def follow(plan: "LearnedPlan", state: "CoresetState", key, rounds: tuple[int, int], per_chain: int = 1):
+    """psi, the chains' own report and draws, once they have arrived at the coreset posterior."""
+    watch, psi = ChainWatch(*((1, 1) if plan.inner.draws_anew else rounds)), state.psi
+    latest: collections.deque[Array] = collections.deque(maxlen=per_chain)
+    while True:
+        keys = jax.random.split(jax.random.fold_in(key, watch.count))
+        psi, info = solve(plan.target(state, (*keys, None)), state.learned, psi)
+        latest.append(psi["thetas"])
+        if watch.has_arrived(float(info.more["height"]), float(info.more["width"])):
+            return psi, info, jnp.concatenate(latest)
+
+
+def softened(parametrisation: Parametrisation, learned: Leaves) -> Leaves:
+    """Leaves whose labels can move: one that is all but certain has no gradient that could change it."""
+    if not parametrisation.soft_labels or "y" not in learned:
+        return learned
+    return {**learned, "y": SOFTER * learned["y"]}
 
 
 def final_draws(plan: "LearnedPlan", state: "CoresetState", key) -> "CoresetState":

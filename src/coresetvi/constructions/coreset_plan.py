@@ -11,7 +11,7 @@ from ..families.initial import start_family
 from ..models.sums import Quadratic
 from ..outer.base import Answer, Draft, answered
 from ..outer.minibatch import data_term, empty_surrogate
-from .chain_draws import final_draws, test_draws
+from .chain_draws import FIRST_ROUNDS, final_draws, follow, softened, test_draws
 from .learned_plan import CoresetState, LearnedPlan
 from .starts import starting_leaves
 
@@ -21,12 +21,19 @@ class CoresetPlan(LearnedPlan):
 
     def start(self, key, initial=None):
         points_key, theta_key = jax.random.split(key)
+        follows = self.optimizer.needs_draws and not self.inner.draws_anew
         learned, frozen, indices = starting_leaves(
             self.parametrisation, self.model, self.data, self.size, self.init, self.learn, points_key, initial
         )
+        if follows and initial is None:
+            learned = softened(self.parametrisation, learned)
         coreset = self.parametrisation.build({**frozen, **learned})
         psi = start_family(self.family, self.model, coreset, theta_key)
         psi = self.inner.prepare(self.family, psi, self.model, theta_key)
+        if follows:
+            # Chains that have not arrived say nothing about the coreset that they are on.
+            begun = CoresetState(learned, frozen, psi, None, indices)
+            psi = follow(self, begun, jax.random.fold_in(theta_key, 1), FIRST_ROUNDS)[0]
         return CoresetState(
             learned=learned,
             frozen=frozen,

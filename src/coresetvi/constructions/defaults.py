@@ -26,6 +26,7 @@ from ..outer.adam import Adam
 from ..outer.base import Optimizer
 from ..outer.matching import Matching
 from ..outer.natural import NaturalGradient
+from ..outer.rise_matching import RiseMatching
 from ..outer.slope_matching import SlopeMatching
 
 # Size of a coreset that was not asked for: this many points per parameter, within these limits.
@@ -54,6 +55,9 @@ MATCHING_NUMBERS, FEWEST_MATCHING_DRAWS, MOST_MATCHING_DRAWS = 2**25, 32, 256
 MOST_WORK = 10**12
 # Beyond so many parameters the draws of a pass leave most directions unseen, and matching them means little.
 MOST_MATCHED_DIM = 512
+
+# Leaves that may be learned from the rises at so many draws alone; more of them need slopes as well.
+LEAVES_PER_DRAW = 0.5
 
 # Coresets that grow: numbers (rows x draws) that the search for the next point may look at (all rows of most
 # data sets), and steps on the weights after each addition: natural gradients need few, Adam the paper's.
@@ -101,6 +105,7 @@ def choose_engine(
     size: int,
     row_cost: int,
     *,
+    leaves: int,
     family: Family | None,
     inner: Inner | None,
     optimizer: Optimizer | None,
@@ -109,7 +114,8 @@ def choose_engine(
 ) -> Engine:
     """What was given, and for what was not, the parts that suit the problem's sizes and each other.
 
-    Steps may be passes over all rows only if `by_passes`.
+    `leaves` are the numbers that are learned if draws of the coreset posterior are at hand. Steps may be
+    passes over all rows only if `by_passes`.
     """
     # A point mass has no draws to weigh: the coreset reaches it through the inner problem alone.
     point = family is not None and not family.has_density
@@ -122,7 +128,7 @@ def choose_engine(
         # No normal that is affordable covers so many parameters.
         inner = Chains() if is_affordable(Chains(), row_cost + model.dim, size) else None
     if optimizer is None and inner is not None and inner.keeps_draws and not stepwise:
-        optimizer = SlopeMatching()
+        optimizer = match_draws(inner, data, leaves)
     if optimizer is None:
         small = direct and inner is None and model.dim <= SMALL_MODEL
         stands_still = inner is not None and not inner.passes_gradient
@@ -167,6 +173,15 @@ def choose_engine(
     looks = 0 if optimizer.by_passes else num_samples * optimizer.default_steps
     rows = choose_batch(batch_size, data, looks, heavy)
     return Engine(family, objective, num_samples, inner, optimizer, rows)
+
+
+def match_draws(inner: Inner, data: Rows, leaves: int) -> Optimizer:
+    """Small steps where draws follow the coreset, tell of all leaves, and may look at the rows that often."""
+    steps = RiseMatching()
+    draws = steps.memory * inner.num_kept
+    looks = inner.num_kept * steps.default_steps
+    cheap = isinstance(data, Dataset) and len(data) * looks <= WHOLE_DATA_WORK
+    return steps if cheap and not inner.draws_anew and leaves <= LEAVES_PER_DRAW * draws else SlopeMatching()
 
 
 def with_draws(objective: Objective, num_samples: int) -> Objective:

@@ -14,6 +14,7 @@ from ..errors import InputError
 from ..inner.base import Leaves
 from ..models.base import Model
 from ..weights import WeightMap
+from .crossed_factors import exchanged
 from .group_start import cells_of, covering_rows, factors_of, raked
 from .parametrisation import LEARNABLE, Parametrisation, Places, given_leaves, raw_leaves
 
@@ -96,7 +97,8 @@ def stratified_rows(
     check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
     if factors := factors_of(data, parametrisation.still, parametrisation.num_classes, size):
-        return covering_rows(factors, weights, size, generator)
+        rows = covering_rows(factors, weights, size, generator)
+        return exchanged(rows, factors, weights, generator)
     if parametrisation.num_classes is None or data.y is None:
         return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
     labels = np.asarray(data.y)

@@ -4,6 +4,7 @@ from .adam import Adam
 from .base import Optimizer
 from .matching import Matching
 from .natural import NaturalGradient
+from .rise_matching import RiseMatching
 from .slope_matching import SlopeMatching
 
-__all__ = ["Adam", "Matching", "NaturalGradient", "Optimizer", "SlopeMatching"]
+__all__ = ["Adam", "Matching", "NaturalGradient", "Optimizer", "RiseMatching", "SlopeMatching"]

@@ -142,15 +142,12 @@ class Optimizer(eqx.Module):
     # Whether `tell` needs the slopes of the rises besides the rises.
     needs_slopes: eqx.AbstractClassVar[bool]
     default_steps: eqx.AbstractClassVar[int]
-    # Whether `tell` needs a `LocalView`: then every step is one pass over the rows, and there are few.
+    # Whether every step is one pass over all rows, so that these need not be in memory: then there are few.
+    by_passes: ClassVar[bool] = False
+    # Whether `tell` needs a `LocalView`.
     needs_view: ClassVar[bool] = False
-    # Whether it regresses on draws of the coreset posterior itself and slopes at them: by passes, too.
+    # Whether it regresses on draws of the coreset posterior itself.
     needs_draws: ClassVar[bool] = False
-
-    @property
-    def by_passes(self) -> bool:
-        """Whether every step is one pass over all rows, so that these need not be in memory."""
-        return self.needs_view or self.needs_draws
 
     @abc.abstractmethod
     def init(self, learned: Leaves, family: Family, psi: Psi) -> OptimizerState:

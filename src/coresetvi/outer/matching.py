@@ -82,6 +82,7 @@ class Matching(Optimizer):
     uses_inner_gradient: ClassVar[bool] = False
     needs_exact_data: ClassVar[bool] = True
     needs_slopes: ClassVar[bool] = False
+    by_passes: ClassVar[bool] = True
     needs_view: ClassVar[bool] = True
     default_steps: ClassVar[int] = 12
 

@@ -19,17 +19,15 @@ from jaxtyping import Array, Float
 from .._checks import positive
 from .._registry import register
 from ..families.base import Psi
-from ..families.importance import normalise, normalised_ess
 from ..inner.base import Leaves
 from ..models.question import Question
-from .base import Answer, Draft, Moved, Optimizer, Target, Vector, mean_draw, step_info
+from .base import Answer, Draft, Moved, Optimizer, Target, Thetas, Vector, mean_draw, step_info
 from .least_squares import levenberg_marquardt
 from .nearness import deviations
+from .told import Told, nothing_told, remember, weights_now
 
 # Draws of passes whose answers are kept, about, and the fewest passes, the present one included.
 KEPT_DRAWS, FEWEST_KEPT = 384, 2
-# An earlier pass counts only with more effective draws than this.
-LEAST_EFFECTIVE = 4.0
 # Damping below which no step of a regression goes, in units of what a leaf does to the residuals: at first,
 # the least and the most; and how it changes after a pass that found things better, and after one that found
 # them worse. The residuals are a sample: fitted in full, they mean nothing for the next one.
@@ -45,21 +43,6 @@ MOST_REGRESSION_STEPS = 4
 LEAVES_PER_RISE = 4
 # Part of the sum of squares at which a regression is good enough.
 GOOD_PART = 1e-4
-
-
-class Told(NamedTuple):
-    """What passes have said, the latest first: still true, whatever the coreset is now.
-
-    `slopes` are those of the data, per unit of every parameter; `core` is the rise of the coreset of that
-    time, from which the draws were; `counts` is 0 where there is nothing yet.
-    """
-
-    thetas: Float[Array, "k s d"]
-    reference: Float[Array, "k d"]
-    rises: Float[Array, "k s"]
-    slopes: Float[Array, "k s d"]
-    core: Float[Array, "k s"]
-    counts: Float[Array, " k"]
 
 
 class Course(NamedTuple):
@@ -92,6 +75,7 @@ class SlopeMatching(Optimizer):
     needs_exact_data: ClassVar[bool] = True
     needs_slopes: ClassVar[bool] = True
     needs_draws: ClassVar[bool] = True
+    by_passes: ClassVar[bool] = True
     default_steps: ClassVar[int] = 60
 
     def __check_init__(self):
@@ -106,12 +90,10 @@ class SlopeMatching(Optimizer):
 
     def begin(self, learned: Leaves, psi: Psi, num_draws: int) -> Course:
         """The state before a first pass that will ask about so many draws."""
-        dim = psi["thetas"].shape[1]
-        number = jnp.zeros((), psi["thetas"].dtype)
+        thetas = psi["thetas"]
+        number = jnp.zeros((), thetas.dtype)
         passes = max(FEWEST_KEPT, KEPT_DRAWS // num_draws)
-        table = jnp.zeros((passes, num_draws, dim), number.dtype)
-        rises = jnp.zeros((passes, num_draws), number.dtype)
-        told = Told(table, table[:, 0], rises, table, rises, rises[:, 0])
+        told = nothing_told(jnp.zeros((num_draws, thetas.shape[1]), thetas.dtype), passes, slopes=True)
         far = number + jnp.inf
         return Course(learned, psi, far, far, number + FIRST_DAMPING, number + 1.0, told)
 
@@ -125,8 +107,8 @@ class SlopeMatching(Optimizer):
     def tell(self, target, learned, psi, state: Course, scale, draft, answer):
         factor = factor_of(draft)
         core = target.core(learned, draft.thetas, draft.reference)
-        told = remember(state.told, draft, answer, core, factor)
-        here = self._weights(target, learned, jax.tree.map(lambda leaf: leaf[0], told))
+        told = remember(state.told, draft, answer, core, plain_slopes(answer, factor))
+        here = weights_now(target, learned, jax.tree.map(lambda leaf: leaf[:1], told))[0]
         kl = 0.5 * jnp.sum(deviations(jnp.where(here > 0, told.rises[0] - core, 0.0), here) ** 2)
         enough = kl < self.enough(factor.shape[0])
         worse = ~(kl < WORSE * state.tested_kl + SLACK)
@@ -137,7 +119,7 @@ class SlopeMatching(Optimizer):
         base = jax.tree.map(lambda old, new: jnp.where(worse, old, new), state.tested, learned)
         flat, unravel = ravel_pytree(base)
         flat = flat.astype(factor.dtype)  # an empty one has no type of its own
-        weights = jax.vmap(self._weights, (None, None, 0))(target, base, told)
+        weights = weights_now(target, base, told)
 
         def parts_of(flat):
             return residuals(target, unravel(flat), told, weights, factor)
@@ -183,14 +165,6 @@ class SlopeMatching(Optimizer):
         info = step_info(target.objective.loss(*vectors) - answer.value, *vectors, inner=draft.inner)
         return Moved(unravel(found.flat), draft.psi, course, info._replace(kl=kl))
 
-    def _weights(self, target: Target, learned: Leaves, told: Told) -> Vector:
-        """How much every draw of one pass counts for the coreset posterior of now; at most 1 in all."""
-        fine = jnp.isfinite(told.rises) & jnp.all(jnp.isfinite(told.slopes), axis=1)
-        log_w = target.core(learned, told.thetas, told.reference) - told.core
-        weights = normalise(jnp.where(fine & jnp.isfinite(log_w), log_w, -1e30))
-        ess = normalised_ess(weights)
-        return weights * jnp.where(ess * weights.shape[0] > LEAST_EFFECTIVE, ess, 0.0) * told.counts * fine
-
 
 def factor_of(draft: Draft) -> Float[Array, "d d"]:
     """The units of a draft's question."""
@@ -199,14 +173,11 @@ def factor_of(draft: Draft) -> Float[Array, "d d"]:
     return draft.question.factor
 
 
-def remember(told: Told, draft: Draft, answer: Answer, core: Vector, factor: Float[Array, "d d"]) -> Told:
-    """The answers with the latest one in front, and the oldest left out."""
+def plain_slopes(answer: Answer, factor: Float[Array, "d d"]) -> Thetas:
+    """The data's slopes per unit of every parameter; the answer's are per unit of the question's factor."""
     if answer.slopes is None:
         raise TypeError("SlopeMatching needs the slopes of the data at its draws")
-    # The answer's slopes are per unit of the question's factor.
-    slopes = linalg.solve_triangular(factor, answer.slopes.T, lower=True, trans="T").T
-    latest = Told(draft.thetas, draft.reference, answer.rises, slopes, core, jnp.ones_like(told.counts[0]))
-    return jax.tree.map(lambda new, old: jnp.concatenate([new[None], old[:-1]]), latest, told)
+    return linalg.solve_triangular(factor, answer.slopes.T, lower=True, trans="T").T
 
 
 def residuals(
