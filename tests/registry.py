@@ -23,7 +23,7 @@ from coresetvi.models import (
     SoftmaxRegression,
 )
 from coresetvi.objectives import ImportanceElbo, SingleSampleElbo, UniformElbo
-from coresetvi.outer import Adam, NaturalGradient
+from coresetvi.outer import Adam, NaturalGradient, SlopeMatching
 from coresetvi.weights import Fixed, Free, Simplex, Unit, WeightMap
 
 ROWS = 60
@@ -142,6 +142,7 @@ CONSTRUCTIONS: dict[str, Construction] = {
     "PSVI": cvi.PSVI(SIZE),
     "PSVI, chains": cvi.PSVI(SIZE, inner=Mcmc(num_steps=2), objective=ImportanceElbo(16)),
     "chains": with_inner(Chains(num_chains=8, num_transitions=2)),
+    "chains, by passes": with_inner(Chains(num_chains=8, num_transitions=2), optimizer=SlopeMatching()),
     "chains, natural gradients": with_inner(
         Chains(num_chains=8, num_transitions=2, method="nuts"), optimizer=NaturalGradient()
     ),
@@ -189,6 +190,7 @@ VARIANTS = {
     "BB Sparse VI batch",
     "BB Sparse VI incremental, nested",
     "PSVI, chains",
+    "chains, by passes",
     "PSVI, diagonal",
     "quasi-Newton",
     "Frank-Wolfe",
