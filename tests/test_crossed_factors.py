@@ -10,7 +10,7 @@ from coresetvi.constructions.group_start import cells_of, covering_rows
 
 
 def mismatch(rows, factors, weights):
-    """The sum over all pairs of levels of squared differences of weight, each in the units of its levels'."""
+    """The squared norm of a matrix of weights of pairs of levels, in the units of these, less the data's."""
     total, group = 0.0, factors[0][rows]
     share = np.bincount(factors[0], weights)[group] / np.bincount(group)[group]
     for one, two in itertools.combinations_with_replacement(range(len(factors)), 2):
@@ -18,7 +18,7 @@ def mismatch(rows, factors, weights):
             mine = share[(factors[one][rows] == a) & (factors[two][rows] == b)].sum()
             wanted = weights[(factors[one] == a) & (factors[two] == b)].sum()
             unit = weights[factors[one] == a].sum() * weights[factors[two] == b].sum()
-            total += (mine - wanted) ** 2 / unit
+            total += (1 if one == two else 2) * (mine - wanted) ** 2 / unit
     return total
 
 

@@ -23,7 +23,7 @@ LEAST_GAIN = 1e-9
 class PairTables:
     """How much more weight pairs of levels have among the points than in the data, for all pairs of factors.
 
-    A factor with itself gives its own levels.
+    A factor with itself gives its own levels; two factors stand twice in a matrix, and count twice.
     """
 
     def __init__(self, cells: Cells):
@@ -35,7 +35,8 @@ class PairTables:
         # Where a pair of levels stands in its table, for every cell.
         self._place = [cells.levels[:, one] * counts[two] + cells.levels[:, two] for one, two in self._pairs]
         self._unit = [
-            1.0 / np.maximum(np.outer(masses[one], masses[two]).ravel(), 1e-300) for one, two in self._pairs
+            (1.0 + (one != two)) / np.maximum(np.outer(masses[one], masses[two]).ravel(), 1e-300)
+            for one, two in self._pairs
         ]
         self._excess = [
             -np.bincount(place, cells.mass, len(u)) for place, u in zip(self._place, self._unit, strict=True)

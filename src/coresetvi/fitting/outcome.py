@@ -24,7 +24,7 @@ EXPLANATIONS = {
     "pass a larger num_steps to go on.",
     "time_limit": "Time was up after {steps} steps, before the fit had settled; allow it more time to go on.",
     "imprecise": "The coreset posterior is about {nearest:.2g} nats from that of all rows, and the last "
-    "passes did not bring it nearer; use more points, or diagnose it before you rely on it.",
+    "steps did not bring it nearer; use more points, or diagnose it before you rely on it.",
     "unmixed": "The chains on the coreset do not agree (R-hat {r_hat:.2f}), so how much of its posterior "
     "lies where is not known; use inner=SMC(), whose particles find separate modes, or more points.",
     "untested": "The passes ended before one of them had tested the coreset; allow more num_steps.",
