@@ -218,6 +218,33 @@ def zero_inflated(rows: int = 300) -> ChainModel:
     return ChainModel(model, data, by_chains(model, data), known)
 
 
+def varying_slopes(groups: int = 20, rows: int = 400) -> ChainModel:
+    """Intercepts and slopes that vary by a group number, both not centred; groups of very different sizes."""
+
+    def regression(x, y):
+        import numpyro
+        from numpyro import distributions as dist
+
+        mean = numpyro.sample("mean", dist.Normal(0.0, 2.0).expand([2]).to_event(1))
+        spread = numpyro.sample("spread", dist.HalfNormal(1.0).expand([2]).to_event(1))
+        noise = numpyro.sample("noise", dist.HalfNormal(1.0))
+        with numpyro.plate("groups", groups):
+            raw = numpyro.sample("raw", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        effect = (mean + spread * jnp.asarray(raw))[x[:, 0].astype(int)]
+        with numpyro.plate("rows", len(x)):
+            numpyro.sample("y", dist.Normal(effect[:, 0] + effect[:, 1] * x[:, 1], noise), obs=y)
+
+    generator = np.random.default_rng(17)
+    shares = generator.dirichlet(np.full(groups, 1.0))
+    group = np.concatenate([np.arange(groups), generator.choice(groups, rows - groups, p=shares)])
+    column = generator.normal(size=rows)
+    effects = np.array([1.0, -0.5]) + np.array([0.6, 0.3]) * generator.normal(size=(groups, 2))
+    y = effects[group, 0] + effects[group, 1] * column + 0.5 * generator.normal(size=rows)
+    data = cvi.Dataset(np.stack([group, column], axis=1).astype(np.float32), y.astype(np.float32))
+    model = cvi.models.FromNumPyro(regression, data)
+    return ChainModel(model, data, by_chains(model, data, 2000))
+
+
 CHAIN_MODELS: dict[str, Callable[[], ChainModel]] = {
-    make.__name__: make for make in (mixture, funnel, multimodal, robust, zero_inflated)
+    make.__name__: make for make in (mixture, funnel, multimodal, robust, zero_inflated, varying_slopes)
 }

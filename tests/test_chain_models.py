@@ -13,9 +13,10 @@ from coresetvi.models.log_joint import LogJoint
 # Draws that identities are tried on, and standard errors that they may be off by.
 MOST, MOST_ERRORS = 1000, 5.0
 EXACT, BY_CHAINS = ("funnel", "multimodal"), ("mixture", "robust", "zero_inflated")
+SLOW = (*BY_CHAINS, "varying_slopes")
 
 
-@pytest.mark.parametrize("name", [*EXACT, *(pytest.param(n, marks=pytest.mark.slow) for n in BY_CHAINS)])
+@pytest.mark.parametrize("name", [*EXACT, *(pytest.param(n, marks=pytest.mark.slow) for n in SLOW)])
 def test_truth_obeys_steins_identity(name):
     """E[g_i] = 0 and E[(theta_i - mean_i) g_i] = -1 for the gradient g of the log-density, at any mean."""
     model, data, truth, known = CHAIN_MODELS[name]()
@@ -101,6 +102,7 @@ def test_moments_of_varying_intercepts_are_those_of_the_rows_own_normal():
         ("funnel", 18, {"finished", "unmixed"}),
         ("robust", 20, {"finished"}),
         ("zero_inflated", 20, {"finished"}),
+        ("varying_slopes", 60, {"finished"}),
     ],
 )
 def test_a_default_fit_has_the_true_posterior(name, size, results):

@@ -67,6 +67,8 @@ def exchanged(
 ) -> np.ndarray:
     """As many rows of every finest group, exchanged until pairs of levels go together as they do in all rows.
 
+    No level loses its only row.
+
     >>> state, age = np.repeat([0, 1], 50), np.tile([0, 1], 50)
     >>> rows = exchanged(np.array([0, 2, 51, 53]), [state, age], np.ones(100), np.random.default_rng(0))
     >>> state[rows].tolist(), sorted(age[rows[:2]].tolist()), sorted(age[rows[2:]].tolist())
@@ -85,13 +87,19 @@ def exchanged(
     for cell, weight in zip(chosen, share, strict=True):
         tables.add(cell, weight)
     enough = LEAST_GAIN * max(tables.mismatch(), 1.0)
+    held = [np.bincount(levels[chosen], minlength=levels.max() + 1) for levels in cells.levels.T]
     for _ in range(ROUNDS):
         before = chosen.copy()
         for point in generator.permutation(len(chosen)):
             old, weight = chosen[point], share[point]
             tables.add(old, -weight)
             others = members[group[point]]
-            others = others[(free[others] > 0) | (others == old)]
+            allowed = free[others] > 0
+            for levels, number in zip(cells.levels.T, held, strict=True):
+                number[levels[old]] -= 1
+                if not number[levels[old]]:  # the only point of its level
+                    allowed &= levels[others] == levels[old]
+            others = others[allowed | (others == old)]
             costs = tables.cost(others, weight)
             best = others[np.argmin(costs)]
             new = best if costs.min() < costs[others == old][0] - enough else old
@@ -99,6 +107,8 @@ def exchanged(
             free[old] += 1
             free[new] -= 1
             chosen[point] = new
+            for levels, number in zip(cells.levels.T, held, strict=True):
+                number[levels[new]] += 1
         if np.array_equal(chosen, before):
             break
     return rows_of(chosen, rows, cells, weights, generator)

@@ -2,7 +2,8 @@
 
 A point cannot leave its group, so a group without a point at the start has none in the end, and only the
 prior speaks for it. Every level of every such column (and every class) gets a row while there is room; the
-rest goes by weight. Weights are then raked: scaled until every group weighs what it does in the data.
+rest is spread evenly, or goes by weight where points cannot have weights of their own. Weights are then
+raked: scaled until every group weighs what it does in the data.
 """
 
 from collections.abc import Mapping, Sequence
@@ -82,19 +83,30 @@ def cells_of(factors: Sequence[Codes], weights: np.ndarray) -> Cells:
 
 
 def covering_rows(
-    factors: Sequence[Codes], weights: np.ndarray, size: int, generator: np.random.Generator
+    factors: Sequence[Codes],
+    weights: np.ndarray,
+    size: int,
+    generator: np.random.Generator,
+    *,
+    even: bool = False,
 ) -> np.ndarray:
     """Numbers of `size` rows: every level of every factor among them if there is room, then by weight.
+
+    If `even`, all of the finest groups get equal numbers, as far as they have rows: for points whose weights
+    can make up for it, since what a group has to say takes as many points in a large one as in a small one.
 
     >>> groups, generator = np.array([0] * 90 + [1] * 9 + [2]), np.random.default_rng(0)
     >>> rows = covering_rows([groups], np.ones(100), 10, generator)
     >>> np.bincount(groups[rows]).tolist()
     [8, 1, 1]
+    >>> np.bincount(groups[covering_rows([groups], np.ones(100), 11, generator, even=True)]).tolist()
+    [5, 5, 1]
     """
     cells = cells_of(factors, weights)
     numbers = cover(cells, np.zeros(len(cells.mass), int), size, generator)
     finest = cells.levels[:, 0]
     share = np.bincount(finest, cells.mass)
+    share = (share > 0).astype(float) if even else share
     for _ in range(size - numbers.sum()):
         # The group furthest below its share is served next, and in it the cell furthest below its own.
         free = numbers < cells.rows

@@ -97,7 +97,8 @@ def stratified_rows(
     check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
     if factors := factors_of(data, parametrisation.still, parametrisation.num_classes, size):
-        rows = covering_rows(factors, weights, size, generator)
+        even = parametrisation.weight_map.learnable
+        rows = covering_rows(factors, weights, size, generator, even=even)
         return exchanged(rows, factors, weights, generator)
     if parametrisation.num_classes is None or data.y is None:
         return generator.choice(len(data), size, replace=False, p=weights / weights.sum())
