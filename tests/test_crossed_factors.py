@@ -75,11 +75,12 @@ def test_tables_count_what_the_definition_says():
     tables, rows = PairTables(cells), covering_rows(factors, weights, 30, np.random.default_rng(0))
     group = factors[0][rows]
     share = np.bincount(factors[0], weights)[group] / np.bincount(group)[group]
-    for row, weight in zip(rows[:-1], share[:-1], strict=True):
-        tables.add(cells.of_row[row], weight)
+    for row, weight in zip(rows[:-1].tolist(), share[:-1].tolist(), strict=True):
+        tables.add(int(cells.of_row[row]), weight)
     before = tables.mismatch()
-    grown = tables.cost(cells.of_row[rows[-1:]], share[-1])[0]
-    tables.add(cells.of_row[rows[-1]], share[-1])
+    last = float(share[-1])
+    grown = tables.cost(cells.of_row[rows[-1:]], last)[0]
+    tables.add(int(cells.of_row[rows[-1]]), last)
     assert tables.mismatch() == pytest.approx(before + grown)
     assert tables.mismatch() == pytest.approx(mismatch(rows, factors, weights))
 

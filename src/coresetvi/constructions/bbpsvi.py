@@ -123,7 +123,7 @@ class BBPSVI(GradientConstruction):
             by_passes=by_passes,
         )
         if not engine.inner.keeps_draws:
-            learn = leaves_to_learn(self.learn, usual, still, model, data, draws=False)
+            learn = leaves_to_learn(self.learn, usual, still, model, data)
         if engine.optimizer.by_passes and not by_passes:
             name = type(engine.optimizer).__name__
             raise InputError(f"{name}() goes by passes over all rows; use NaturalGradient() or Adam() here.")

@@ -42,7 +42,7 @@ class PairTables:
             -np.bincount(place, cells.mass, len(u)) for place, u in zip(self._place, self._unit, strict=True)
         ]
 
-    def add(self, cell: np.integer, weight: float) -> None:
+    def add(self, cell: int, weight: float) -> None:
         """Put so much weight on a cell."""
         for place, excess in zip(self._place, self._excess, strict=True):
             excess[place[cell]] += weight
@@ -84,14 +84,14 @@ def exchanged(
     group = finest[chosen]
     share = np.bincount(finest, cells.mass)[group] / np.bincount(group)[group]
     tables = PairTables(cells)
-    for cell, weight in zip(chosen, share, strict=True):
+    for cell, weight in zip(chosen.tolist(), share.tolist(), strict=True):
         tables.add(cell, weight)
     enough = LEAST_GAIN * max(tables.mismatch(), 1.0)
     held = [np.bincount(levels[chosen], minlength=levels.max() + 1) for levels in cells.levels.T]
     for _ in range(ROUNDS):
         before = chosen.copy()
         for point in generator.permutation(len(chosen)):
-            old, weight = chosen[point], share[point]
+            old, weight = int(chosen[point]), float(share[point])
             tables.add(old, -weight)
             others = members[group[point]]
             allowed = free[others] > 0
@@ -101,8 +101,8 @@ def exchanged(
                     allowed &= levels[others] == levels[old]
             others = others[allowed | (others == old)]
             costs = tables.cost(others, weight)
-            best = others[np.argmin(costs)]
-            new = best if costs.min() < costs[others == old][0] - enough else old
+            better = costs.min() < costs[others == old][0] - enough
+            new = int(others[np.argmin(costs)]) if better else old
             tables.add(new, weight)
             free[old] += 1
             free[new] -= 1

@@ -2,8 +2,8 @@
 
 A point cannot leave its group, so a group without a point at the start has none in the end, and only the
 prior speaks for it. Every level of every such column (and every class) gets a row while there is room; the
-rest is spread evenly, or goes by weight where points cannot have weights of their own. Weights are then
-raked: scaled until every group weighs what it does in the data.
+rest is spread evenly, or goes by weight where factors cross or points cannot have weights of their own.
+Weights are then raked: scaled until every group weighs what it does in the data.
 """
 
 from collections.abc import Mapping, Sequence

@@ -26,7 +26,7 @@ def leaves_to_learn(
     model: Model,
     data: Rows,
     *,
-    draws: bool,
+    draws: bool = False,
 ) -> frozenset[str]:
     """What a construction learns: what was asked for, or `default` as far as these columns let it.
 

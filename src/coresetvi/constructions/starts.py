@@ -15,7 +15,7 @@ from ..inner.base import Leaves
 from ..models.base import Model
 from ..weights import WeightMap
 from .crossed_factors import exchanged
-from .group_start import cells_of, covering_rows, factors_of, raked
+from .group_start import cells_of, covering_rows, factors_of, group_columns, raked
 from .parametrisation import LEARNABLE, Parametrisation, Places, given_leaves, raw_leaves
 
 STARTS = ("subset", "spread", "noise", "informative", "best")
@@ -97,7 +97,10 @@ def stratified_rows(
     check_size(size, data)
     weights = np.asarray(data.weights, dtype=np.float64)
     if factors := factors_of(data, parametrisation.still, parametrisation.num_classes, size):
-        even = parametrisation.weight_map.learnable
+        # Where factors cross, what they confound counts by weight, and so do points; else every group has as
+        # much to say as any other.
+        crossed = len(group_columns(data, parametrisation.still)) > 1
+        even = parametrisation.weight_map.learnable and not crossed
         rows = covering_rows(factors, weights, size, generator, even=even)
         return exchanged(rows, factors, weights, generator)
     if parametrisation.num_classes is None or data.y is None:
