@@ -52,7 +52,7 @@ NESTED_DRAWS, FEWEST_NATURAL_DRAWS = 10, 128
 MATCHING_NUMBERS, FEWEST_MATCHING_DRAWS, MOST_MATCHING_DRAWS = 2**25, 32, 256
 
 # Numbers that draws of the coreset posterior may take during a fit: about five minutes.
-MOST_WORK = 10**12
+MOST_WORK = 3 * 10**12
 # Beyond so many parameters the draws of a pass leave most directions unseen, and matching them means little.
 MOST_MATCHED_DIM = 512
 

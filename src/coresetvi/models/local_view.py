@@ -127,10 +127,11 @@ def find_mode(model: Model, rows: Rows, theta: np.ndarray, factor: np.ndarray) -
         question = ask_on_the_way(theta, factor, last)
         view, prior = view_of(model, rows, question), compiled_prior(model, question)
         heights = np.asarray(view.rises, np.float64) + np.asarray(prior.rises, np.float64)
+        highest = np.max(heights, initial=-np.inf, where=np.isfinite(heights))
         fine = usable(view)
         if last is None and not fine:
             break
-        if last is not None and (not fine or np.nanmax(heights) > ROUNDING):
+        if last is not None and (not fine or highest > ROUNDING):
             # Too far: on from the best point on the way here, or from near the last place.
             part = BACK[int(np.nanargmax(heights))] if fine else BACK[0]
             theta = theta + part * (last - theta)

@@ -23,8 +23,8 @@ from ..models.prediction import align, scores
 from ..models.propriety import need_proper
 from ..models.row_checks import check_rows
 from . import distances as discrepancies
-from .certificate import Certificate, Numbers, judge
-from .coreset_draws import coreset_draws
+from .certificate import MIXED, Certificate, Numbers, judge
+from .coreset_draws import CHAINS, coreset_draws
 from .correction import ROWS_WANTED
 from .divergence import judge_posterior, kl_terms, row_agreement
 from .look import look_around
@@ -78,7 +78,7 @@ def diagnose(
     root = jax.random.fold_in(fit.key, 2**31 - 4) if key is None else one_key(key)
     kept = own_draws.kept_draws(fit)
     if draws is None and kept is not None:
-        draws = own_draws.as_draws(fit, kept)
+        draws = settled_draws(fit, own_draws.as_draws(fit, kept), num_samples, root, progress)
     given = draws is not None
     if given:
         instance("draws", draws, Draws, "what coresetvi.sample(fit) returned")
@@ -116,6 +116,14 @@ def diagnose(
         else compare(chosen.draws if draws is None else draws, reference, data, root),
         look=look,
     )
+
+
+def settled_draws(fit: Fit, kept: Draws, num_samples: int, key: PRNGKeyArray, progress: bool | None) -> Draws:
+    """The draws that a fit has kept or, where its chains are too short to agree, longer ones begun there."""
+    if kept.flat.shape[1] < 4 or kept.about["r_hat_density"] <= MIXED:
+        return kept
+    longer = -(-num_samples // CHAINS)
+    return sample(fit, num_chains=CHAINS, num_samples=longer, key=key, progress=progress)
 
 
 def check_draws(fit: Fit, draws: Draws) -> None:
