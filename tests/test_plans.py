@@ -153,3 +153,12 @@ def test_every_result_is_a_sentence():
     assert "(R-hat 1.57)" in explain("unmixed", found) and "about 0.4 nats" in explain("imprecise", found)
     # What a test found counts more than what led there.
     assert "about 0.7 nats" in explain("imprecise", found, 0.7)
+
+
+def test_a_fit_whose_coreset_posterior_is_not_known_says_so():
+    few = records() | {"kl": np.array([9.0, 3.0]), "ess": np.array([0.1, 0.12])}
+    assert "is not known; diagnose it" in explain("finished", few)
+    for known in (explain("finished", few, 0.01), explain("finished", few | {"ess": np.array([0.1, 0.9])})):
+        assert known == "The fit finished."
+    # Fits without a coreset have no KL, and nothing to be known.
+    assert explain("finished", few | {"kl": np.full(2, np.nan)}) == "The fit finished."

@@ -570,3 +570,16 @@ def test_names_of_paths():
     paths = jax.tree_util.tree_flatten_with_path(tree)[0]
     assert [draws.path_name(path) for path, _ in paths] == ["bias", "layers.0.weight"]
     assert draws.path_name(()) == "theta"
+
+
+def test_points_with_soft_labels_are_drawn_from_as_the_rows_that_they_stand_for():
+    """A soft label counts as one row per class, of the weight that it gives to the class."""
+    generator = np.random.default_rng(0)
+    x, chances = generator.normal(size=(12, 2)), generator.dirichlet(np.ones(3), 12)
+    model = cvi.models.SoftmaxRegression(2, 3)
+    soft = cvi.Dataset(x, chances, np.full(12, 4.0))
+    rows = cvi.Dataset(np.repeat(x, 3, axis=0), np.tile(np.arange(3), 12), 4.0 * chances.ravel())
+    one, other = (cvi.sample(model, data, method="laplace", num_samples=50) for data in (soft, rows))
+    assert np.allclose(one.flat, other.flat, atol=1e-3)
+    with pytest.raises(InputError, match="Labels must be one number"):
+        cvi.sample(model, cvi.Dataset(x, chances[:, :2]))

@@ -14,6 +14,9 @@ COARSE = 0.05
 # R-hat of chains inside a fit from which on they do not agree. They are short, and compared by many numbers.
 UNMIXED = 1.2
 
+# Part of r's draws below which importance weights say nothing about the coreset posterior.
+COVERED = 0.5
+
 EXPLANATIONS = {
     "finished": "The fit finished.",
     "running": "The fit is under way; this is the state after {steps} steps.",
@@ -31,6 +34,12 @@ EXPLANATIONS = {
     "inner_not_converged": "The inner problem did not reach its tolerance in the last steps "
     "(gradient norm {norm:.2g}); allow it more steps or a larger tolerance.",
 }
+
+# What is added where steps have settled on a coreset whose posterior r does not cover.
+UNKNOWN = (
+    " But r does not cover the coreset posterior, so how near that is to the posterior of all rows is not "
+    "known; diagnose it before you rely on it."
+)
 
 
 class Ending(NamedTuple):
@@ -75,10 +84,21 @@ def explain(result: str, records: Mapping[str, np.ndarray], nearest: float | Non
     norms = records.get("inner_gradient_norm", np.zeros(0))
     kl = records.get("kl", np.zeros(0))[1:]
     kl = kl[np.isfinite(kl)]
-    return EXPLANATIONS[result].format(
+    unknown = result == "finished" and nearest is None and kl.size and not covers(records)
+    return (EXPLANATIONS[result] + (UNKNOWN if unknown else "")).format(
         step=int(broken[0]) if broken.size else 0,
         steps=losses.size,
         norm=norms[-1] if norms.size else np.nan,
         nearest=nearest if nearest is not None else kl.min() if kl.size else np.nan,
         r_hat=records["r_hat"][-1] if len(records.get("r_hat", ())) else np.nan,
     )
+
+
+def covers(records: Mapping[str, np.ndarray]) -> bool:
+    """Whether enough of r's draws counted for the coreset posterior in the last steps.
+
+    >>> covers({"ess": np.array([0.1, 0.9, 0.8])}), covers({"ess": np.array([0.1, 0.12, 0.1])})
+    (True, False)
+    """
+    last = np.asarray(records.get("ess", ()), float)[-LAST_STEPS:]
+    return not last.size or bool(np.nanmedian(last) >= COVERED)

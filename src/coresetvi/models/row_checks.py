@@ -127,3 +127,16 @@ def with_labels(rows: Dataset, labels: np.ndarray) -> Dataset:
     """The same rows with other labels."""
     labels_of = jax.numpy.asarray(labels)
     return unchecked(rows.x, labels_of, rows.weights, indices=rows.indices, **column_facts(rows))
+
+
+def with_hard_labels(model: Model, points: Dataset) -> Dataset:
+    """Points of a coreset as a model checks them: soft labels as the class that is most likely.
+
+    >>> from coresetvi.models import SoftmaxRegression
+    >>> points = Dataset(np.zeros((1, 2)), np.array([[0.2, 0.7, 0.1]]))
+    >>> with_hard_labels(SoftmaxRegression(2, 3), points).y.tolist()
+    [1]
+    """
+    if points.y is None or points.y.ndim != 2 or points.y.shape[1] != model.num_classes:
+        return points
+    return with_labels(points, np.argmax(np.asarray(points.y), axis=1))

@@ -1,7 +1,5 @@
 """`retrain`: a fresh posterior on the points of a fit."""
 
-import equinox as eqx
-import jax.numpy as jnp
 from jaxtyping import PRNGKeyArray
 
 from .._checks import instance
@@ -9,6 +7,7 @@ from ..constructions.reference import PointsVI
 from ..fitting.loop import fit
 from ..fitting.result import Fit
 from ..models.base import Model
+from ..models.row_checks import with_hard_labels
 
 
 def retrain(
@@ -38,14 +37,10 @@ def retrain(
         model, made_by = fitted.model, fitted.construction
         construction = (made_by and made_by.on_points()) or PointsVI(family=fitted.family.for_many_steps())
     points = fitted.coreset
-    known = points
-    if points.y is not None and points.y.ndim == 2 and model.num_classes is not None:
-        # Models check hard labels; what is fitted are the soft ones.
-        known = eqx.tree_at(lambda data: data.y, points, jnp.argmax(points.y, axis=1))
     return fit(
         construction,
         model,
-        known,
+        with_hard_labels(model, points),  # what is fitted are the soft ones
         key=key,
         initial=points,
         num_steps=num_steps,
