@@ -140,3 +140,10 @@ def with_hard_labels(model: Model, points: Dataset) -> Dataset:
     if points.y is None or points.y.ndim != 2 or points.y.shape[1] != model.num_classes:
         return points
     return with_labels(points, np.argmax(np.asarray(points.y), axis=1))
+
+
+def check_points(model: Model, points: Dataset) -> Dataset:
+    """What `model.check` makes of points that may have soft labels, which stay as they are."""
+    hard = with_hard_labels(model, points)
+    checked = model.check(hard)
+    return checked if hard is points else with_labels(checked, np.asarray(points.y))

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, overload
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +27,7 @@ from ..inner.mode import fit_laplace
 from ..models.base import Model
 from ..models.log_joint import LogJoint
 from ..models.propriety import need_proper
-from ..models.row_checks import with_hard_labels
+from ..models.row_checks import check_points
 from .chains import DENSE_DIM, Whitening, run_chains
 from .smc import draw_family, temper
 
@@ -193,10 +192,7 @@ def prepare(
             f"sample takes a Fit, or a model and a Dataset, not {short(target)}"
             + ("." if data is None else f" and {short(data)}.")
         )
-    hard = with_hard_labels(target, data)
-    checked = target.check(hard)
-    # The points of a coreset may have soft labels, which count as they are.
-    data = checked if hard is data else eqx.tree_at(lambda rows: rows.y, checked, data.y)
+    data = check_points(target, data)
     need_proper(target, data)
     root = one_key(0 if key is None else key)
     start_key, root = jax.random.split(root)
